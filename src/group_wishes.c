@@ -88,21 +88,37 @@ static int fail_name(const char *text, size_t length, int what)
                    collectives[what], shown, text, names);
 }
 
+/* The same collective by one algorithm and by another. */
+static int check_once(int before, int now)
+{
+    const char *const names[] = {before < 0 ? "" : rows_of_table[before].name,
+                                 rows_of_table[now].name};
+
+    if (before < 0 || !strcmp(names[0], names[1]))
+        return KOLO_OK;
+    return ko_fail(KOLO_E_INVALID, "KOLO_ALGO asks for %s by both \"%s\" and \"%s\"",
+                   collectives[rows_of_table[now].what], names[0], names[1]);
+}
+
 /* An algorithm for one collective, or for all (what < 0). */
 static int read_name(const char *text, size_t length, int what, short rows[KO_NCOLLECTIVES])
 {
     bool is_known = false;
+    int err = KOLO_OK;
 
-    for (int i = 0; i < NROWS; i++)
+    for (int i = 0; i < NROWS && !err; i++)
         if ((what < 0 || (int)rows_of_table[i].what == what) &&
             is_word(text, length, rows_of_table[i].name)) {
+            err = check_once(rows[rows_of_table[i].what], i);
             rows[rows_of_table[i].what] = (short)i;
             is_known = true;
         }
-    return is_known ? KOLO_OK : fail_name(text, length, what);
+    return is_known ? err : fail_name(text, length, what);
 }
 
-static int read_wish(const char *text, size_t length, short rows[KO_NCOLLECTIVES])
+/* own: for the collective that is named, and else general: for all that have it. */
+static int read_wish(const char *text, size_t length, short own[KO_NCOLLECTIVES],
+                     short general[KO_NCOLLECTIVES])
 {
     const char *equals = memchr(text, '=', length);
     const size_t before = equals ? (size_t)(equals - text) : 0;
@@ -110,7 +126,7 @@ static int read_wish(const char *text, size_t length, short rows[KO_NCOLLECTIVES
     int what;
 
     if (!equals)
-        return read_name(text, length, -1, rows);
+        return read_name(text, length, -1, general);
     what = ko_collective_find(text, before);
     if (what < 0) {
         ko_collectives_list(names);
@@ -118,20 +134,24 @@ static int read_wish(const char *text, size_t length, short rows[KO_NCOLLECTIVES
                        "KOLO_ALGO names \"%.*s\", which is no collective; there are %s",
                        (int)(before < 64 ? before : 64), text, names);
     }
-    return read_name(equals + 1, length - before - 1, what, rows);
+    return read_name(equals + 1, length - before - 1, what, own);
 }
 
 int ko_wishes_read(const char *text, short rows[KO_NCOLLECTIVES])
 {
+    short general[KO_NCOLLECTIVES];
     int err = KOLO_OK;
 
     for (int i = 0; i < KO_NCOLLECTIVES; i++)
-        rows[i] = -1;
+        rows[i] = general[i] = -1;
     while (*text && !err) {
         const size_t length = strcspn(text, ",");
 
-        err = read_wish(text, length, rows);
+        err = read_wish(text, length, rows, general);
         text += length + (text[length] == ',');
     }
+    for (int i = 0; i < KO_NCOLLECTIVES; i++)
+        if (rows[i] < 0)
+            rows[i] = general[i];
     return err;
 }

@@ -59,11 +59,15 @@ static int map(struct ko_segment *segment, int protection)
     return KOLO_OK;
 }
 
+/* What makes those between two ranks smaller: users' own have the length that these ask for. */
+static const char of_windows[] =
+    " (fewer groups at once, or smaller KOLO_SLICE_BYTES and KOLO_SLOTS, take less)";
+
 /* Who asks for more pages than there are gets them one after another until the kernel kills
  * something. To look takes longer than to be given a few: those are counted, and there is a look
  * when they have become many. The less is left the sooner comes the next one, since other ranks of
  * the machine take of the same, each without the others' knowledge. */
-static int check_spare(size_t nbytes)
+static int check_spare(size_t nbytes, const char *advice)
 {
     enum { MANY = 64 << 20, KEPT = 64 << 20, TAKERS = 64 };
     static atomic_llong until_look = MANY;
@@ -80,9 +84,8 @@ static int check_spare(size_t nbytes)
     atomic_store(&until_look, 0);
     return ko_fail(KOLO_E_NOMEM,
                    "%zu bytes of shared memory: this process could still be given %zu, of which %d "
-                   "MiB are left alone (fewer groups at once, or smaller KOLO_SLICE_BYTES and "
-                   "KOLO_SLOTS, take less)",
-                   nbytes, spare, KEPT >> 20);
+                   "MiB are left alone%s",
+                   nbytes, spare, KEPT >> 20, advice);
 }
 
 /* On older kernels any signal ends it, and a retry begins again: where a profiler's come every few
@@ -120,9 +123,9 @@ static void keep_near(const struct ko_segment *segment)
 }
 
 /* fallocate, not ftruncate alone: a file system's limit is an error here and not a signal later. */
-static int allocate(struct ko_segment *segment, size_t front)
+static int allocate(struct ko_segment *segment, size_t front, const char *advice)
 {
-    int error = check_spare(front);
+    int error = check_spare(front, advice);
 
     if (error)
         return error;
@@ -133,10 +136,8 @@ static int allocate(struct ko_segment *segment, size_t front)
     if (!error && front < segment->nbytes && ftruncate(segment->fd, (off_t)segment->nbytes))
         error = errno;
     if (error)
-        return ko_fail_errno(error,
-                             "allocating a shared segment of %zu bytes (KOLO_SLOTS and "
-                             "KOLO_SLICE_BYTES set the size of those between two ranks)",
-                             segment->nbytes);
+        return ko_fail_errno(error, "allocating a shared segment of %zu bytes%s", segment->nbytes,
+                             advice);
     if (fcntl(segment->fd, F_ADD_SEALS, seals))
         return ko_fail_errno(errno, "sealing a shared segment");
     error = map(segment, PROT_READ | PROT_WRITE);
@@ -153,7 +154,7 @@ static int choose_id(uint64_t *id)
     return KOLO_OK;
 }
 
-int ko_segment_begin(size_t nbytes, size_t front, struct ko_segment **segment_out)
+static int make(size_t nbytes, size_t front, const char *advice, struct ko_segment **segment_out)
 {
     struct ko_segment *segment = ko_alloc(sizeof *segment, "a shared segment");
     int err;
@@ -164,7 +165,7 @@ int ko_segment_begin(size_t nbytes, size_t front, struct ko_segment **segment_ou
     *segment = (struct ko_segment){.nbytes = nbytes, .users = 1, .fd = -1};
     err = choose_id(&segment->id);
     if (!err)
-        err = allocate(segment, front < nbytes && can_populate() ? front : nbytes);
+        err = allocate(segment, front < nbytes && can_populate() ? front : nbytes, advice);
     if (err) {
         ko_segment_close_fd(segment);
         free(segment);
@@ -178,9 +179,14 @@ int ko_segment_begin(size_t nbytes, size_t front, struct ko_segment **segment_ou
     return KOLO_OK;
 }
 
+int ko_segment_begin(size_t nbytes, size_t front, struct ko_segment **segment)
+{
+    return make(nbytes, front, of_windows, segment);
+}
+
 int ko_segment_create(size_t nbytes, struct ko_segment **segment)
 {
-    return ko_segment_begin(nbytes, nbytes, segment);
+    return make(nbytes, nbytes, "", segment);
 }
 
 /* Gives the pages around these bytes memory. False if there is none, of which the kernel says that
@@ -200,14 +206,13 @@ static bool populate(void *from, size_t nbytes)
 
 int ko_segment_reserve(void *from, size_t nbytes)
 {
-    const int err = check_spare(nbytes);
+    const int err = check_spare(nbytes, of_windows);
 
     if (err || populate(from, nbytes))
         return err;
     return ko_fail(KOLO_E_NOMEM,
-                   "there is no memory for %zu bytes of a shared segment, for a long slice (fewer "
-                   "groups at once, or smaller KOLO_SLICE_BYTES and KOLO_SLOTS, take less)",
-                   nbytes);
+                   "there is no memory for %zu bytes of a shared segment, for a long slice%s",
+                   nbytes, of_windows);
 }
 
 struct ko_segment *ko_segment_find(uint64_t id)

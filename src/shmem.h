@@ -28,9 +28,9 @@ struct ko_segment {
 /* Makes a segment with one user. */
 int ko_segment_create(size_t nbytes, struct ko_segment **segment);
 
-/* The same with memory for the first `front` bytes only: whoever wants to write behind them, of
- * either side, reserves that part of its mapping before. What lies there, zeros at first, stays.
- * KOLO_E_NOMEM. */
+/* One between two ranks, with memory for the first `front` bytes only: whoever wants to write
+ * behind them, of either side, reserves that part of its mapping before. What lies there, zeros at
+ * first, stays. KOLO_E_NOMEM. */
 int ko_segment_begin(size_t nbytes, size_t front, struct ko_segment **segment);
 int ko_segment_reserve(void *from, size_t nbytes);
 

@@ -7,12 +7,14 @@
 #include "status.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char HEADER[] = "kolo tuning 4";
@@ -304,33 +306,49 @@ static int read_numbers(struct reader *reader, struct ko_costs *costs)
     return err;
 }
 
-/* What can be opened and cannot be read, as a folder, is found out by the first byte. */
-static FILE *open_readable(const char *path)
-{
-    FILE *file = fopen(path, "re");
-    const int first = file ? getc(file) : EOF;
-    int error;
+enum { NO_FILE = -1 };
 
-    if (file && ferror(file)) {
+/* A pipe that nobody writes to would be waited for without end, and some devices never end: of what
+ * can be opened only a file is taken. errno's number, or NO_FILE. */
+static int open_file(const char *path, FILE **file)
+{
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat status = {.st_mode = 0};
+    int error = fd < 0 || fstat(fd, &status) ? errno : 0;
+
+    if (!error && !S_ISREG(status.st_mode))
+        error = S_ISDIR(status.st_mode) ? EISDIR : NO_FILE;
+    *file = error ? NULL : fdopen(fd, "r");
+    if (!error && !*file)
         error = errno;
-        fclose(file);
-        errno = error;
-        return NULL;
+    if (error && fd >= 0)
+        close(fd);
+    return error;
+}
+
+/* What can be opened and cannot be read is found out by the first byte. */
+static int open_readable(struct reader *reader)
+{
+    int error = open_file(reader->path, &reader->file), first = error ? EOF : getc(reader->file);
+
+    if (!error && ferror(reader->file)) {
+        error = errno;
+        fclose(reader->file);
     }
-    if (file)
-        ungetc(first, file);
-    return file;
+    if (error)
+        return ko_fail(KOLO_E_INVALID, "%s: %s cannot be read: %s; %s", reader->name, reader->path,
+                       error == NO_FILE ? "Not a regular file" : strerror(error), HOW);
+    ungetc(first, reader->file);
+    return KOLO_OK;
 }
 
 static int read_file(struct reader *reader, struct ko_costs *costs)
 {
     struct ko_costs read = {.cores = 0};
-    int err;
+    int err = open_readable(reader);
 
-    reader->file = open_readable(reader->path);
-    if (!reader->file)
-        return ko_fail(KOLO_E_INVALID, "%s: %s cannot be read: %s; %s", reader->name, reader->path,
-                       strerror(errno), HOW);
+    if (err)
+        return err;
     err = read_format(reader);
     if (!err)
         err = read_maker(reader);

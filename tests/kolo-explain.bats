@@ -237,6 +237,18 @@ reduce_scatter 9 0.60"
     done
 }
 
+@test "standard output has one document" {
+    local simulated
+    for simulated in "" "--simulate --bytes 1K"; do
+        run --separate-stderr -125 "$EXPLAIN" all_reduce $simulated --svg - --json
+        [ -z "$output" ]
+        [[ "$stderr" == *"--json goes to standard output: --svg needs the name of a file"* ]]
+        "$EXPLAIN" all_reduce $simulated --svg "$D/a.svg" --json >"$D/a.json"
+        xml "$D/a.svg"
+        json True <"$D/a.json"
+    done
+}
+
 @test "a root that cannot be is named" {
     run -125 "$EXPLAIN" broadcast --root 9
     [ "$output" = "kolo-explain: --root 9: of 4 ranks the last is 3" ]

@@ -99,6 +99,42 @@ results() {
     [ "$(grep -c '^#  Rank ' <<<"$output")" -eq 4 ]
 }
 
+# The process of a rank that the background's kolo-perf -N has started, once it is there.
+process_of() {
+    local perf=$1 rank=$2 pid
+    while kill -0 "$perf"; do
+        for pid in $(cat "/proc/$perf/task/$perf/children"); do
+            ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "RANK=$rank" || { echo "$pid"; return 0; }
+        done
+        sleep 0.05
+    done
+    return 1
+}
+
+# killed SIGNAL SENTENCE OPTION...: the process of the last rank is ended by the signal, which is said.
+killed() {
+    local signal=$1 sentence=$2 perf pid status=0
+    shift 2
+    "$PERF" -N 2 all_reduce -b 8 -e 8 -n 1000000 -T 60 "$@" >out 2>err 3>&- &
+    perf=$!
+    pid=$(process_of $perf 1)
+    kill "-$signal" "$pid"
+    wait $perf || status=$?
+    [ $status -eq $((128 + $(kill -l "$signal"))) ] || { echo "$status"; cat err; return 1; }
+    [ "$(grep -cxF "kolo-perf: $sentence" err)" -eq 1 ] || { cat err; return 1; }
+}
+
+@test "a rank that a signal ends is named, with the signal" {
+    killed KILL 'rank 1 was ended by signal 9, SIGKILL (out of memory? see dmesg)'
+    killed HUP 'rank 1 was ended by signal 1, SIGHUP'
+    killed KILL 'ranks 2 to 3, of one process, were ended by signal 9, SIGKILL (out of memory? see dmesg)' -t 2
+    "$PERF" -N 2 all_reduce -b 8 -e 8 -n 1000000 -T 60 >out 2>err 3>&- &
+    process_of $! 1
+    kill $! # whoever ends kolo-perf knows it
+    wait $! || [ $? -eq 143 ]
+    [ "$(grep -c 'ended by' err)" -eq 0 ]
+}
+
 @test "a rank alone" {
     run "$PERF" all_reduce all_to_all sendrecv barrier -b 0 -e 4 -f 2 "${QUICK[@]}"
     [ "$status" -eq 0 ]
@@ -263,6 +299,18 @@ on_gpu() {
     diff <(cut -d, -f1-8,15,18 r.csv) <(cut -d, -f1-8,15,18 again.csv)
 }
 
+@test "the manual page names every field of JSON and column of CSV" {
+    local page=$BATS_TEST_DIRNAME/../man/kolo-perf.1 name
+    "$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}" --json r.json --csv r.csv
+    section() { sed -n "/^.Ss $1\$/,/^.S[sh] /p" "$page" | sed 1d; }
+    for name in $(grep -o '"[a-z0-9_]*":' r.json | tr -d '":' | sort -u); do
+        section JSON | grep -qw "$name" || { echo "JSON: $name"; return 1; }
+    done
+    for name in $(head -n 1 r.csv | tr , ' '); do
+        section CSV | grep -qw "$name" || { echo "CSV: $name"; return 1; }
+    done
+}
+
 @test "one file can be standard output, without the table" {
     "$PERF" -t 2 all_reduce -b 8 -e 32 -f 4 "${QUICK[@]}" --json - >r.json 2>table
     json r.json 'len(d["rows"]) == 2 and d["ranks"] == 2'
@@ -326,6 +374,24 @@ END
     run "$PERF" -t 3 all_reduce -b 8 -e 8 "${QUICK[@]}" --compare base.json
     [ "$status" -eq 0 ]
     grep -q 'The base is of 2 ranks, this is of 3' <<<"$output"
+}
+
+@test "comparing says that it cannot tell of few samples, or of times of 0" {
+    results base.json 8=100 16=100
+    results now.json 8=150 16=50
+    sed 's/\(samples_us": \[\)[^]]*/\11, 2, 3, 4/g' base.json >few.json
+    sed 's/\(samples_us": \[\)[^]]*/\10/g' base.json >zero.json
+    local pair
+    for pair in "few.json base.json" "base.json few.json" "zero.json zero.json" "zero.json base.json"; do
+        run "$PERF" --load "${pair% *}" --compare "${pair#* }"
+        [ "$status" -eq 0 ]
+        [ "$(grep -cE ' +- +- +[?]$' <<<"$output")" -eq 2 ]
+        [ "$(grep -c '^# ?: nothing can be said .* fewer than 5 samples' <<<"$output")" -eq 1 ]
+        grep -qx '# 0 faster, 0 slower, 0 the same, 2 unknown' <<<"$output"
+        [[ "$output" != *nan* && "$output" != *inf* ]]
+    done
+    run "$PERF" --load now.json --compare base.json
+    [[ "$output" != *'?'* && "$output" != *unknown* ]]
 }
 
 @test "comparing says what the two runs do not have in common" {
@@ -393,6 +459,39 @@ sys.exit(not (20 < min(ys) and max(ys) < float(svg.getAttribute("height"))))'
     results empty.json
     run "$PERF" --load empty.json --plot p.svg
     [ "$status" -eq 0 ]
+    python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
+}
+
+# lines FILE N: a result of so many collectives, each of two rows.
+lines() {
+    local file=$1 n=$2
+    results one.json 8=100 16=200
+    python3 -c '
+import copy, json, sys
+d = json.load(open("one.json"))
+rows = d["rows"]
+d["rows"] = [dict(row, collective="c%d" % k) for k in range(int(sys.argv[1])) for row in rows]
+json.dump(d, sys.stdout)' "$n" >"$file"
+}
+
+@test "the picture says how many lines it leaves out, and that there is nothing to draw" {
+    command -v python3 >/dev/null || skip "no python3 to write JSON with"
+    lines 96.json 96
+    run "$PERF" --load 96.json --plot p.svg
+    [[ "$status" -eq 0 && "$output" != *--plot* ]]
+    grep -qF '>kolo-perf, 2 ranks<' p.svg
+    lines 100.json 100
+    run "$PERF" --load 100.json --plot p.svg
+    [ "$status" -eq 0 ]
+    grep -qx '# --plot draws 96 of 100 lines' <<<"$output"
+    grep -qF '>kolo-perf, 2 ranks: 96 of 100 lines<' p.svg
+    run "$PERF" --load 96.json --compare 100.json --plot p.svg
+    grep -qx '# --plot draws 96 of 196 lines' <<<"$output"
+    run "$PERF" barrier "${QUICK[@]}" --plot p.svg
+    [ "$status" -eq 0 ]
+    grep -qx '# --plot has nothing to draw: no row is of more than 0 bytes' <<<"$output"
+    grep -qF '>Nothing to draw: no row is of more than 0 bytes<' p.svg
+    [ "$(grep -cF 'Bus bandwidth' p.svg)" -eq 0 ]
     python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
 }
 

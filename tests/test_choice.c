@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -179,6 +180,26 @@ static void wishes_are_read(void **state)
     assert_int_equal(ko_wishes_read(",", rows), KOLO_E_INVALID);
 }
 
+static void wishes_do_not_contradict(void **state)
+{
+    static const char *const wrong[] = {"all_reduce=ring,all_reduce=doubling",
+                                        "allreduce=ring,barrier=dissemination,AllReduce=doubling",
+                                        "ring,doubling"};
+    short rows[KO_NCOLLECTIVES];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ko_wishes_read(wrong[i], rows), KOLO_E_INVALID);
+        assert_non_null(strstr(kolo_last_error(),
+                               "KOLO_ALGO asks for all_reduce by both \"ring\" and \"doubling\""));
+    }
+    assert_int_equal(ko_wishes_read("all_reduce=ring,all_reduce=ring,ring", rows), KOLO_OK);
+    assert_int_equal(rows[KO_ALL_REDUCE], row_of(KO_ALL_REDUCE, "ring"));
+    assert_int_equal(ko_wishes_read("all_reduce=halving,ring", rows), KOLO_OK); /* as behind it */
+    assert_int_equal(rows[KO_ALL_REDUCE], row_of(KO_ALL_REDUCE, "halving"));
+    assert_int_equal(rows[KO_BROADCAST], row_of(KO_BROADCAST, "ring"));
+}
+
 static void collectives_are_spelt_in_several_ways(void **state)
 {
     static const char *const spellings[] = {"reduce_scatter", "reducescatter", "ReduceScatter",
@@ -253,6 +274,27 @@ static void costs_survive_a_file(void **state)
     unsetenv("KOLO_TUNING");
     assert_int_equal(ko_tuning_get(&read), 0);
     assert_true(read.cores >= 1);
+}
+
+/* What would be waited for, or never end, is refused at once. */
+static void only_files_are_read(void **state)
+{
+    static const char *const others[] = {"/tmp", "/dev/zero", NULL};
+    char pipe[96];
+    struct ko_costs read;
+
+    snprintf(pipe, sizeof pipe, "%s.pipe", ((const struct scratch *)*state)->path);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    for (int i = 0; i < 3; i++) {
+        alarm(10); /* rather than wait for somebody to write */
+        assert_int_equal(ko_tuning_read(others[i] ? others[i] : pipe, &read), KOLO_E_INVALID);
+        alarm(0);
+        assert_non_null(strstr(kolo_last_error(), i ? "cannot be read: Not a regular file; make"
+                                                    : "cannot be read: Is a directory; make"));
+    }
+    unlink(pipe);
+    assert_int_equal(ko_tuning_read(pipe, &read), KOLO_E_INVALID);
+    assert_non_null(strstr(kolo_last_error(), "No such file"));
 }
 
 /* Where slices are not read out of other processes, no price for that counts. */
@@ -424,8 +466,10 @@ int main(void)
         cmocka_unit_test(many_ranks_choose_by_prediction_too),
         cmocka_unit_test(hosts_may_have_many_ranks),
         cmocka_unit_test(wishes_are_read),
+        cmocka_unit_test(wishes_do_not_contradict),
         cmocka_unit_test(collectives_are_spelt_in_several_ways),
         cmocka_unit_test_setup_teardown(costs_survive_a_file, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(only_files_are_read, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(costs_follow_the_protocols, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(costs_are_those_of_a_bound_rank_too, open_scratch,
                                         close_scratch),

@@ -67,7 +67,7 @@ static int use_these(kolo_group *group, void *argument)
 static void every_way_and_no_other(void **state)
 {
     static const char *const lists[] = {"simple", "inline", "reference", "inline,reference",
-                                        "reference,simple,inline"};
+                                        "simple,simple"};
 
     (void)state;
     setenv("KOLO_TRANSPORT", "shm", 1);
@@ -125,12 +125,29 @@ static void wrong_names(void **state)
     unsetenv("KOLO_PROTO");
 }
 
+static void contradictions(void **state)
+{
+    static const char *const lists[] = {"simple,inline", "reference,simple", "simple,try-cma",
+                                        "inline,simple,cma"};
+    unsigned protocols;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        setenv("KOLO_PROTO", lists[i], 1);
+        assert_int_equal(ko_protocols_read(&protocols), KOLO_E_INVALID);
+        assert_non_null(strstr(kolo_last_error(), lists[i]));
+        assert_non_null(strstr(kolo_last_error(), "simple, which is none of the ways, stands"));
+    }
+    unsetenv("KOLO_PROTO");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_and_no_other),
         cmocka_unit_test(ranks_that_differ),
         cmocka_unit_test(wrong_names),
+        cmocka_unit_test(contradictions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

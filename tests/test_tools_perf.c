@@ -328,8 +328,26 @@ static void test_intervals_and_verdicts(void **state)
     ratio = ko_perf_ratio_of(noisy, 40, base, 40); /* 118.5 to 101.95, and it cannot be sure */
     assert_true(ratio.low < 1.05 && ratio.high > 1.2);
     assert_int_equal(ko_perf_judge(&ratio, 0.05), KO_PERF_SAME);
-    ratio = ko_perf_ratio_of(base, 1, base, 1);
-    assert_true(ratio.low == 1 && ratio.high == 1);
+}
+
+/* Of 1 sample the interval would be a point, and everything a difference. */
+static void test_few_samples_and_zeros_decide_nothing(void **state)
+{
+    static const double base[5] = {1, 1, 1, 1, 1}, slow[5] = {2, 2, 2, 2, 2}, zeros[5];
+    struct ko_perf_ratio ratio;
+
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        ratio = ko_perf_ratio_of(slow, n, base, 5);
+        assert_true(ratio.value == 2);
+        assert_int_equal(ko_perf_judge(&ratio, 0.05), n < 5 ? KO_PERF_UNKNOWN : KO_PERF_SLOWER);
+        ratio = ko_perf_ratio_of(base, 5, slow, n);
+        assert_int_equal(ko_perf_judge(&ratio, 0.05), n < 5 ? KO_PERF_UNKNOWN : KO_PERF_FASTER);
+    }
+    ratio = ko_perf_ratio_of(base, 5, zeros, 5);
+    assert_int_equal(ko_perf_judge(&ratio, 0.05), KO_PERF_UNKNOWN);
+    ratio = ko_perf_ratio_of(zeros, 5, zeros, 5);
+    assert_int_equal(ko_perf_judge(&ratio, 0.05), KO_PERF_UNKNOWN);
 }
 
 /* Both sets are of one distribution: most intervals hold 1. */
@@ -496,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_tensors_cover_the_buffers),
         cmocka_unit_test(test_summary_of_known_samples),
         cmocka_unit_test(test_intervals_and_verdicts),
+        cmocka_unit_test(test_few_samples_and_zeros_decide_nothing),
         cmocka_unit_test(test_intervals_hold_what_they_promise),
         cmocka_unit_test(test_sizes_are_read),
         cmocka_unit_test(test_sizes_always_grow),

@@ -5,6 +5,7 @@
 #include "kolo.h"
 #include "status.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const struct {
@@ -18,11 +19,13 @@ static const struct {
 
 enum { NPROTOCOLS = sizeof protocols_of / sizeof *protocols_of };
 
-static int add(const char *name, size_t length, unsigned *protocols)
+/* has_none: whether "simple" has been named. */
+static int add(const char *name, size_t length, unsigned *protocols, bool *has_none)
 {
     for (int i = 0; i < NPROTOCOLS; i++)
         if (strlen(protocols_of[i].name) == length && !memcmp(name, protocols_of[i].name, length)) {
             *protocols |= protocols_of[i].bit;
+            *has_none |= !protocols_of[i].bit;
             return KOLO_OK;
         }
     return ko_fail(
@@ -34,17 +37,22 @@ static int add(const char *name, size_t length, unsigned *protocols)
 int ko_protocols_read(unsigned *protocols)
 {
     const char *list = ko_config_text(KO_CONFIG_PROTO);
+    bool has_none = false;
     int err = KOLO_OK;
 
     *protocols = 0;
     while (!err) {
         const size_t length = strcspn(list, ",");
 
-        err = add(list, length, protocols);
+        err = add(list, length, protocols, &has_none);
         list += length;
         if (!*list)
             break;
         list++;
     }
+    if (!err && has_none && *protocols)
+        return ko_fail(KOLO_E_INVALID,
+                       "KOLO_PROTO is \"%.64s\"; simple, which is none of the ways, stands alone",
+                       ko_config_text(KO_CONFIG_PROTO));
     return err;
 }

@@ -151,6 +151,8 @@ static void check(const struct command *command, struct argp_state *state)
         argp_error(state, "%s and --simulate do not go together", command->of_steps);
     if (!command->is_forecast && command->of_forecast)
         argp_error(state, "%s is for --simulate", command->of_forecast);
+    if (command->is_json && command->svg && !strcmp(command->svg, "-"))
+        argp_error(state, "--json goes to standard output: --svg needs the name of a file");
     if (!command->is_forecast &&
         (command->forecast.least < command->forecast.most || command->forecast.most > MOST_WEIGHED))
         argp_error(state, "--bytes takes one size of up to 1G; a range is for --simulate");

@@ -79,6 +79,16 @@ static FILE *open_output(const char *path, const struct results *results)
     return is_dash(path) ? fdopen(results->out, "w") : fopen(path, "we");
 }
 
+static void draw(FILE *file, const struct results *results)
+{
+    const struct ko_perf_plotted plotted = ko_perf_plot(file, &results->report, &results->base);
+
+    if (!plotted.nlines)
+        printf("# --plot has nothing to draw: no row is of more than 0 bytes\n");
+    else if (plotted.ndrawn < plotted.nlines)
+        printf("# --plot draws %d of %d lines\n", plotted.ndrawn, plotted.nlines);
+}
+
 /* path NULL: not wished for. */
 static int write_file(const char *path, enum format format, const struct results *results)
 {
@@ -93,7 +103,7 @@ static int write_file(const char *path, enum format format, const struct results
         else if (format == FORMAT_CSV)
             ko_perf_print_csv(file, &results->report);
         else
-            ko_perf_plot(file, &results->report, &results->base);
+            draw(file, results);
         is_bad = ferror(file);
         is_bad |= fclose(file) != 0;
     }

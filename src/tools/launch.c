@@ -49,6 +49,8 @@ static void blame(struct ko_job *job, const struct ko_worker *worker,
 
     job->first = worker;
     job->may_restart = true;
+    if (job->options->killed_rank && worker->how != CLD_EXITED && !waiting && !job->told)
+        *job->options->killed_rank = worker->rank;
     ko_worker_describe_failure(worker, waiting, text, sizeof text);
     if (!job->options->quiet && others > 0 && !is_as_wished(job, worker))
         ko_sink_print(&job->sinks[1], "kolorun: %s; stopping %d other%s", text, others,

@@ -58,6 +58,8 @@ struct ko_launch_options {
     int join_ms;       /* in which the machines meet; -1: KOLO_TIMEOUT_MS */
     bool tag;          /* "[rank] " before every line */
     bool quiet;        /* say nothing about ranks that failed */
+    int *killed_rank; /* is given the first one to fail if a signal that was not passed on ended it;
+                       * NULL: not asked for */
 };
 
 /* ---- one rank ----------------------------------------------------------------------------- */

@@ -177,8 +177,12 @@ int ko_perf_json_read(const char *path, struct ko_perf_report *report);
 void ko_perf_print_comparison(FILE *file, const struct ko_perf_report *base,
                               const struct ko_perf_report *now, double margin);
 
-/* Bus bandwidth and time over size, as SVG. base may be NULL. */
-void ko_perf_plot(FILE *file, const struct ko_perf_report *report,
-                  const struct ko_perf_report *base);
+struct ko_perf_plotted {
+    int ndrawn, nlines; /* of a picture, and that there would be */
+};
+
+/* Bus bandwidth and time over size, as SVG. */
+struct ko_perf_plotted ko_perf_plot(FILE *file, const struct ko_perf_report *report,
+                                    const struct ko_perf_report *base);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "perf.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,20 +25,34 @@ static const struct ko_perf_row *find(const struct ko_perf_report *report,
     return NULL;
 }
 
+/* "-" where it is not known. */
+static void print_bound(FILE *file, bool is_known, double value)
+{
+    if (is_known)
+        fprintf(file, "  %6.3f", value);
+    else
+        fprintf(file, "  %6s", "-");
+}
+
 static enum ko_perf_verdict print_pair(FILE *file, const struct ko_perf_row *row, int form,
                                        const struct ko_perf_figures *base, double margin)
 {
-    static const char *const verdicts[] = {
-        [KO_PERF_SAME] = "same", [KO_PERF_FASTER] = "faster", [KO_PERF_SLOWER] = "slower"};
+    static const char *const verdicts[] = {[KO_PERF_SAME] = "same",
+                                           [KO_PERF_FASTER] = "faster",
+                                           [KO_PERF_SLOWER] = "slower",
+                                           [KO_PERF_UNKNOWN] = "?"};
     const struct ko_perf_figures *now = &row->forms[form];
     const struct ko_perf_ratio ratio =
         ko_perf_ratio_of(now->samples, now->nsamples, base->samples, base->nsamples);
     const enum ko_perf_verdict verdict = ko_perf_judge(&ratio, margin);
 
-    fprintf(file, "%-14s  %12zu  %8s  %6s  %4d  %12s  %10.3f  %10.3f  %6.3f  %6.3f  %6.3f  %s\n",
-            row->collective, row->nbytes, ko_perf_dtype_shown(row->type), row->op, row->root,
-            ko_perf_form_name(form), base->stats.median, now->stats.median, ratio.value, ratio.low,
-            ratio.high, verdicts[verdict]);
+    fprintf(file, "%-14s  %12zu  %8s  %6s  %4d  %12s  %10.3f  %10.3f", row->collective, row->nbytes,
+            ko_perf_dtype_shown(row->type), row->op, row->root, ko_perf_form_name(form),
+            base->stats.median, now->stats.median);
+    print_bound(file, isfinite(ratio.value), ratio.value);
+    print_bound(file, ratio.is_known, ratio.low);
+    print_bound(file, ratio.is_known, ratio.high);
+    fprintf(file, "  %s\n", verdicts[verdict]);
     return verdict;
 }
 
@@ -72,7 +87,7 @@ static void print_doubts(FILE *file, const struct ko_perf_report *base,
 void ko_perf_print_comparison(FILE *file, const struct ko_perf_report *base,
                               const struct ko_perf_report *now, double margin)
 {
-    int counts[KO_PERF_SLOWER + 1] = {0}, alone = 0;
+    int counts[KO_PERF_UNKNOWN + 1] = {0}, alone = 0;
 
     fprintf(file,
             "# Medians against the base's, with the interval of 95 %% confidence; up to "
@@ -90,7 +105,14 @@ void ko_perf_print_comparison(FILE *file, const struct ko_perf_report *base,
         else
             alone++;
     }
+    if (counts[KO_PERF_UNKNOWN])
+        fprintf(file,
+                "# ?: nothing can be said with 95 %% confidence of fewer than %d samples of either "
+                "run (-n), or of times of 0\n",
+                KO_PERF_LEAST_SAMPLES);
     fprintf(file, "# %d faster, %d slower, %d the same", counts[KO_PERF_FASTER],
             counts[KO_PERF_SLOWER], counts[KO_PERF_SAME]);
+    if (counts[KO_PERF_UNKNOWN])
+        fprintf(file, ", %d unknown", counts[KO_PERF_UNKNOWN]);
     fprintf(file, alone ? "; %d rows are not in the base\n" : "\n", alone);
 }

@@ -30,7 +30,7 @@ struct series {
 struct plot {
     FILE *file;
     struct series series[MOST_SERIES];
-    int nseries;
+    int nseries, nleft_out;
     double low, high;           /* sizes, as powers of two */
     double label_width, height; /* of a panel: all labels find room beside it */
 };
@@ -62,6 +62,15 @@ static double value_of(const struct ko_perf_figures *figures, enum what what)
     return what == TIME ? figures->stats.median : figures->busbw;
 }
 
+/* Whether no row before this one, which is a point of the series, is one as well. */
+static bool is_first(const struct series *series)
+{
+    for (const struct ko_perf_row *row = series->row; row > series->report->rows; row--)
+        if (point_of(series, row - 1))
+            return false;
+    return true;
+}
+
 static void add_row(struct plot *plot, const struct ko_perf_report *report, bool is_base,
                     const struct ko_perf_row *row, int form)
 {
@@ -80,6 +89,8 @@ static void add_row(struct plot *plot, const struct ko_perf_report *report, bool
     }
     if (plot->nseries < MOST_SERIES)
         plot->series[plot->nseries++] = added;
+    else
+        plot->nleft_out += is_first(&added);
 }
 
 static void add_report(struct plot *plot, const struct ko_perf_report *report, bool is_base)
@@ -199,12 +210,36 @@ static void draw_panel(struct plot *plot, enum what what, double left)
     }
 }
 
-void ko_perf_plot(FILE *file, const struct ko_perf_report *report,
-                  const struct ko_perf_report *base)
+static void draw_panels(struct plot *plot, double panel_width)
+{
+    static const char nothing[] = "Nothing to draw: no row is of more than 0 bytes";
+
+    if (plot->nseries) {
+        draw_panel(plot, BANDWIDTH, LEFT);
+        draw_panel(plot, TIME, panel_width + LEFT);
+    } else {
+        ko_svg_text(plot->file, (struct ko_svg_point){LEFT, TOP},
+                    (struct ko_svg_style){KO_AXES_LABEL_SIZE, KO_SVG_INK, KO_SVG_START, 0},
+                    nothing);
+    }
+}
+
+static void make_title(const struct plot *plot, int nranks, char *title, size_t cap)
+{
+    const int length =
+        snprintf(title, cap, "kolo-perf, %d %s", nranks, nranks == 1 ? "rank" : "ranks");
+
+    if (plot->nleft_out)
+        snprintf(title + length, cap - (size_t)length, ": %d of %d lines", plot->nseries,
+                 plot->nseries + plot->nleft_out);
+}
+
+struct ko_perf_plotted ko_perf_plot(FILE *file, const struct ko_perf_report *report,
+                                    const struct ko_perf_report *base)
 {
     struct plot plot = {.file = file, .label_width = 60};
     double panel_width;
-    char title[64];
+    char title[128];
 
     add_report(&plot, report, false);
     add_report(&plot, base, true);
@@ -217,12 +252,11 @@ void ko_perf_plot(FILE *file, const struct ko_perf_report *report,
     }
     panel_width = LEFT + PANEL_WIDTH + plot.label_width;
     plot.height = fmax(LEAST_HEIGHT, KO_AXES_LABEL_GAP * (double)plot.nseries);
-    snprintf(title, sizeof title, "kolo-perf, %d %s", report->nranks,
-             report->nranks == 1 ? "rank" : "ranks");
+    make_title(&plot, report->nranks, title, sizeof title);
     ko_svg_begin(file, 2 * panel_width + 12, TOP + plot.height + BOTTOM, title);
     ko_svg_text(file, (struct ko_svg_point){LEFT, 26},
                 (struct ko_svg_style){16, KO_SVG_INK, KO_SVG_START, 1}, title);
-    draw_panel(&plot, BANDWIDTH, LEFT);
-    draw_panel(&plot, TIME, panel_width + LEFT);
+    draw_panels(&plot, panel_width);
     ko_svg_end(file);
+    return (struct ko_perf_plotted){plot.nseries, plot.nseries + plot.nleft_out};
 }

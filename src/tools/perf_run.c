@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -314,9 +315,25 @@ int ko_perf_run(const struct ko_perf_options *options, struct ko_perf_report *re
     return code;
 }
 
+/* The other ranks are stopped without a word: else nobody would know why. */
+static void name_killed(int process, int signal, int nthreads)
+{
+    const char *name = sigabbrev_np(signal);
+    char ranks[64];
+
+    if (nthreads == 1)
+        snprintf(ranks, sizeof ranks, "rank %d was", process);
+    else
+        snprintf(ranks, sizeof ranks, "ranks %d to %d, of one process, were", process * nthreads,
+                 (process + 1) * nthreads - 1);
+    fprintf(stderr, "kolo-perf: %s ended by signal %d%s%s%s\n", ranks, signal, name ? ", SIG" : "",
+            name ? name : "", signal == SIGKILL ? " (out of memory? see dmesg)" : "");
+}
+
 int ko_perf_start(const struct ko_perf_options *options, int argc, char **argv)
 {
     static char one_of_them[] = "-N0";
+    int killed = -1;
     char **program = ko_alloc((size_t)(argc + 2) * sizeof *program, "a command line");
     struct ko_launch_options launch = {.program = program,
                                        .nprocs = options->nprocs,
@@ -324,7 +341,8 @@ int ko_perf_start(const struct ko_perf_options *options, int argc, char **argv)
                                        .master_addr = "127.0.0.1",
                                        .run_id = "kolo-perf",
                                        .grace_ms = 5000,
-                                       .quiet = true};
+                                       .quiet = true,
+                                       .killed_rank = &killed};
     int at = 1, code;
 
     if (options->on_gpu && ko_perf_device_check()) { /* said once, not by each of them */
@@ -340,6 +358,8 @@ int ko_perf_start(const struct ko_perf_options *options, int argc, char **argv)
     program[at] = one_of_them;
     memcpy(program + at + 1, argv + at, (size_t)(argc - at) * sizeof *argv);
     code = ko_launch(&launch);
+    if (killed >= 0)
+        name_killed(killed, code - KO_EXIT_SIGNAL, options->nthreads);
     kolo_free(program);
     return code;
 }

@@ -81,17 +81,19 @@ static double drawn_median(const double *samples, int n, int *times, uint64_t *s
 struct ko_perf_ratio ko_perf_ratio_of(const double *now, int nnow, const double *base, int nbase)
 {
     double value = ko_perf_median(now, nnow) / ko_perf_median(base, nbase);
-    struct ko_perf_ratio ratio = {value, value, value};
+    struct ko_perf_ratio ratio = {value, value, value, false};
     int *times = calloc((size_t)(nnow > nbase ? nnow : nbase), sizeof *times);
     double *ratios = malloc(sizeof *ratios * RESAMPLES);
     uint64_t state = 0x9e3779b97f4a7c15;
 
-    for (int i = 0; times && ratios && i < RESAMPLES; i++) {
+    ratio.is_known = (nnow < nbase ? nnow : nbase) >= KO_PERF_LEAST_SAMPLES && now[0] > 0 &&
+                     base[0] > 0 && times && ratios;
+    for (int i = 0; ratio.is_known && i < RESAMPLES; i++) {
         double drawn = drawn_median(now, nnow, times, &state);
 
         ratios[i] = drawn / drawn_median(base, nbase, times, &state);
     }
-    if (times && ratios) {
+    if (ratio.is_known) {
         qsort(ratios, RESAMPLES, sizeof *ratios, compare);
         ratio.low = ko_perf_quantile(ratios, RESAMPLES, 0.025);
         ratio.high = ko_perf_quantile(ratios, RESAMPLES, 0.975);
@@ -103,6 +105,8 @@ struct ko_perf_ratio ko_perf_ratio_of(const double *now, int nnow, const double 
 
 enum ko_perf_verdict ko_perf_judge(const struct ko_perf_ratio *ratio, double margin)
 {
+    if (!ratio->is_known)
+        return KO_PERF_UNKNOWN;
     return ratio->high < 1 - margin  ? KO_PERF_FASTER
            : ratio->low > 1 + margin ? KO_PERF_SLOWER
                                      : KO_PERF_SAME;
