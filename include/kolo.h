@@ -378,8 +378,9 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * since both would wait for the same words. A graph may be under way beside calls.
  *
  * A process of many streams, of its own or of several groups, sets CUDA_DEVICE_MAX_CONNECTIONS as
- * above, too: what ends a wait after a failure may stand behind another stream's work else, and is
- * given up after two seconds.
+ * above, too: what looks who is waited for, and what ends a wait after a failure, may stand behind
+ * another stream's work else. The look is given up after a second, and the error of a wait that is
+ * too long does not name the ranks then; the ending of a wait is given up after two seconds.
  *
  * Ranks that are threads and share a GPU take a stream each, which, where another's is the legacy
  * one, is non-blocking: else one's part in an asynchronous collective could only come behind

@@ -56,9 +56,10 @@ static int hand_over(kolo_group *group, struct ko_gpu_share *share,
 static int exchange_words(kolo_group *group, struct ko_gpu_share *share, struct ko_gpu_place *all,
                           bool *are_reached)
 {
+    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
     struct ko_gpu_place mine;
     bool is_reached = true;
-    int err = ko_gpu_share_make_words(share, &mine);
+    int err = ko_gpu_share_make_words(share, &deadline, &mine);
 
     if (err)
         return ko_group_fail(group, err, kolo_last_error());

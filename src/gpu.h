@@ -126,12 +126,14 @@ int ko_gpu_is_captured(struct ko_gpu *gpu, bool *is_captured);
 
 /* Host memory by which streams and kernels hear of the host, and it of them: the address of a
  * member for the GPU is ko_gpu_page_at plus its offset. */
+enum { KO_GPU_LOOK = 2 * KO_FOLD_MOST };
 struct ko_gpu_page {
     _Atomic uint32_t let_go;     /* the last ticket that was; streams wait for it */
     _Atomic uint32_t stop;       /* not 0: kernels do not wait for other GPUs */
     _Atomic uint32_t done;       /* own part in calls up to this one is, in streams */
     _Atomic uint32_t awaited[2]; /* by ko_gpu_round (group_watch.h), or 0 */
     _Atomic uint32_t stalled[2][KO_PUSH_BLOCKS]; /* as many, by kernels (kernel_args.h) */
+    uint32_t look[KO_GPU_LOOK];                  /* what was read last (gpu_share_words.c) */
 };
 struct ko_gpu_page *ko_gpu_page(const struct ko_gpu *gpu);
 static inline bool ko_gpu_page_is_awaited(const struct ko_gpu_page *page)

@@ -48,6 +48,7 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gp
     share->has_pieces = has_pieces;
     share->layout = layout;
     share->n = n;
+    pthread_mutex_init(&share->looking, NULL);
     for (int r = 0; r < n; r++)
         share->ranks[r].is_here = is_here[r];
     *share_out = share;
@@ -194,6 +195,10 @@ static void leave_all(struct ko_gpu_share *share)
 void ko_gpu_share_discard(struct ko_gpu_share *share)
 {
     if (!ko_gpu_enter(share->gpu)) {
+        if (!ko_gpu_share_is_at_rest(share)) { /* what stands aside comes to it later */
+            ko_gpu_keep_page(share->gpu);
+            leave_all(share);
+        }
         drop_all(share, share->mine);
         if (!atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
             ko_gpu_retire_memory(share->gpu, &share->words);
@@ -204,6 +209,7 @@ void ko_gpu_share_discard(struct ko_gpu_share *share)
             (void)share->cuda->stream_destroy(share->aside);
         ko_gpu_leave(share->gpu);
     }
+    pthread_mutex_destroy(&share->looking);
     free(share);
 }
 

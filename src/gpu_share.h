@@ -145,7 +145,8 @@ enum ko_gpu_word { KO_GPU_ARRIVED, KO_GPU_DONE, KO_GPU_NWORDS };
 /* Graphs have words and boxes of their own: they may be launched in another stream than calls go
  * into, so that which of the two comes first is another question on each rank. */
 enum ko_gpu_round { KO_GPU_CALLS, KO_GPU_GRAPHS, KO_GPU_NROUNDS };
-int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place);
+int ko_gpu_share_make_words(struct ko_gpu_share *share, const ko_deadline *deadline,
+                            struct ko_gpu_place *place);
 void ko_gpu_share_open_words(struct ko_gpu_share *share, int rank,
                              const struct ko_gpu_place *place);
 bool ko_gpu_share_has_words(const struct ko_gpu_share *share);
@@ -164,12 +165,14 @@ enum ko_gpu_message_word { KO_GPU_SENT, KO_GPU_TAKEN };
 uint64_t ko_gpu_share_message_word(const struct ko_gpu_share *share, int owner, int rank,
                                    enum ko_gpu_message_word word, uint64_t seq);
 
-/* What the owner's words are now, by rank. */
+/* What the owner's words are now, by rank; what reads them may stand behind streams that wait for
+ * them. KO_AGAIN: it did for KO_GPU_LOOK_MS, or does since an earlier time. */
+enum { KO_GPU_LOOK_MS = 1000 };
 typedef uint32_t ko_gpu_words[KO_FOLD_MOST][KO_GPU_NWORDS];
 int ko_gpu_share_read(struct ko_gpu_share *share, enum ko_gpu_round round, int owner,
                       ko_gpu_words words);
 
-/* Whether a rank has given up a wait, as far as that can be found out. */
+/* Whether a rank has given up a wait, as far as that can be found out so. */
 bool ko_gpu_share_has_given_up(struct ko_gpu_share *share, int rank);
 
 /* Where the ranks have a GPU each, if they have words: all of a ko_push (kernel_args.h) but what is

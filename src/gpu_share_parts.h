@@ -9,6 +9,8 @@
 #include "gpu_pieces.h"
 #include "gpu_share.h"
 
+#include <pthread.h>
+
 /* What is known of one allocation. */
 struct known {
     uint64_t id, base, nbytes;
@@ -38,6 +40,9 @@ struct ko_gpu_share {
     struct ko_gpu_memory words;                      /* this rank's */
     struct ko_gpu_memory spare; /* that it made first, and that others may have opened */
     ko_cu_stream aside;         /* for what must not wait behind the group's own stream */
+    atomic_bool is_letting_go;  /* what was put in there for that has not been seen to end */
+    pthread_mutex_t looking;    /* held by who reads words */
+    bool is_unanswered;         /* under it: what reads them has not been seen to end */
     int n;
     struct {
         bool is_here, is_away;
@@ -46,6 +51,9 @@ struct ko_gpu_share {
         struct known *known;
     } ranks[];
 };
+
+/* With the context: whether all that was put aside has ended. */
+bool ko_gpu_share_is_at_rest(const struct ko_gpu_share *share);
 
 /* With the context: lets this rank's GPU touch what has an address in this process already. */
 ko_cu_result ko_gpu_share_allow(const struct ko_cuda *cuda, const struct ko_gpu_place *place);

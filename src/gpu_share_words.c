@@ -8,6 +8,7 @@
 #include "kernel_args.h"
 #include "status.h"
 
+#include <string.h>
 #include <time.h>
 
 /* What lies behind the words; boxes, of each round, where the ranks have a GPU each, and behind all
@@ -17,6 +18,7 @@ enum { GIVEN_UP_AT = EPOCHS_AT + KO_GPU_NROUNDS * EPOCHS, PASSABLE_AT = GIVEN_UP
 enum { MESSAGES_AT = 512 };
 enum { OF_RANK = 2 * KO_GPU_MESSAGES * 4, BOXES_AT = MESSAGES_AT + KO_FOLD_MOST * OF_RANK };
 _Static_assert(KO_GPU_NROUNDS * sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
+_Static_assert(sizeof(ko_gpu_words) <= sizeof(uint32_t) * KO_GPU_LOOK, "a look fits");
 _Static_assert(PASSABLE_AT + sizeof(uint32_t) <= MESSAGES_AT, "epochs fit");
 
 static size_t boxes_at(const struct ko_gpu_share *share, enum ko_gpu_round round)
@@ -27,6 +29,27 @@ static size_t boxes_at(const struct ko_gpu_share *share, enum ko_gpu_round round
 static size_t scratch_at(const struct ko_gpu_share *share, enum ko_gpu_round round)
 {
     return boxes_at(share, KO_GPU_NROUNDS) + (size_t)round * (size_t)share->n * KO_PUSH_BYTES;
+}
+
+/* ---- aside ----------------------------------------------------------------------------------- */
+
+/* With the context: as long as something has not ended there, KO_CU_NOT_READY. It may stand behind
+ * another stream's work (CUDA_DEVICE_MAX_CONNECTIONS), and so is never waited for without a limit.
+ */
+static ko_cu_result await_aside(struct ko_gpu_share *share, const ko_deadline *deadline)
+{
+    const struct timespec nap = {.tv_nsec = 20000};
+    ko_cu_result result;
+
+    while ((result = share->cuda->stream_query(share->aside)) == KO_CU_NOT_READY &&
+           !ko_deadline_passed(deadline))
+        nanosleep(&nap, NULL);
+    return result;
+}
+
+bool ko_gpu_share_is_at_rest(const struct ko_gpu_share *share)
+{
+    return !share->aside || share->cuda->stream_query(share->aside) != KO_CU_NOT_READY;
 }
 
 /* With the context; as urgent as the group's own stream is. */
@@ -40,8 +63,10 @@ static ko_cu_result make_aside(struct ko_gpu_share *share)
                : share->cuda->stream_create_urgent(&share->aside, KO_CU_STREAM_NON_BLOCKING, most);
 }
 
-/* With the context. A GPU, or its driver, may have no pieces. */
-static ko_cu_result make(struct ko_gpu_share *share, size_t nbytes, bool is_piece)
+/* With the context. A GPU, or its driver, may have no pieces. KO_CU_NOT_READY: it has not filled
+ * them. */
+static ko_cu_result make(struct ko_gpu_share *share, size_t nbytes, bool is_piece,
+                         const ko_deadline *deadline)
 {
     ko_cu_result result = share->aside ? KO_CU_SUCCESS : make_aside(share);
     struct ko_gpu_memory made;
@@ -57,10 +82,11 @@ static ko_cu_result make(struct ko_gpu_share *share, size_t nbytes, bool is_piec
     share->spare = share->words;
     share->words = made;
     result = share->cuda->fill(made.at, 0, nbytes, share->aside);
-    return result ? result : share->cuda->stream_sync(share->aside);
+    return result ? result : await_aside(share, deadline);
 }
 
-int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *place)
+int ko_gpu_share_make_words(struct ko_gpu_share *share, const ko_deadline *deadline,
+                            struct ko_gpu_place *place)
 {
     const size_t nbytes =
         share->layout == KO_GPU_EACH ? scratch_at(share, KO_GPU_NROUNDS) : BOXES_AT;
@@ -69,8 +95,14 @@ int ko_gpu_share_make_words(struct ko_gpu_share *share, struct ko_gpu_place *pla
 
     if (err)
         return err;
-    result = make(share, nbytes, !share->has_legacy && share->has_pieces && !share->words.is_piece);
+    result = make(share, nbytes, !share->has_legacy && share->has_pieces && !share->words.is_piece,
+                  deadline);
     ko_gpu_leave(share->gpu);
+    if (result == KO_CU_NOT_READY)
+        return ko_fail(KOLO_E_TIMEOUT,
+                       "the GPU has not filled a group's words in %d ms: what does may stand "
+                       "behind streams that wait (CUDA_DEVICE_MAX_CONNECTIONS); %s sets the limit",
+                       deadline->timeout_ms, ko_deadline_source(deadline));
     err = ko_cuda_check(share->cuda, result, "the GPU has no memory for words");
     return err ? err
                : ko_gpu_share_describe(share, KO_GPU_ALL_RANKS, (void *)(uintptr_t)share->words.at,
@@ -113,18 +145,37 @@ uint64_t ko_gpu_share_passable(const struct ko_gpu_share *share, int owner)
     return share->ranks[owner].words + PASSABLE_AT;
 }
 
+/* Reads into the page, which lasts if this does not end in time. With the context. */
+static ko_cu_result look(struct ko_gpu_share *share, ko_cu_ptr from, size_t nbytes)
+{
+    const ko_deadline deadline = ko_deadline_in(KO_GPU_LOOK_MS);
+    ko_cu_result result;
+
+    if (share->is_unanswered && !ko_gpu_share_is_at_rest(share))
+        return KO_CU_NOT_READY;
+    result =
+        share->cuda->copy((uintptr_t)ko_gpu_page(share->gpu)->look, from, nbytes, share->aside);
+    if (!result)
+        result = await_aside(share, &deadline);
+    share->is_unanswered = result == KO_CU_NOT_READY;
+    return result;
+}
+
 static int read_from(struct ko_gpu_share *share, ko_cu_ptr from, void *to, size_t nbytes)
 {
-    const ko_cu_stream stream = share->aside;
     ko_cu_result result;
     int err = ko_gpu_enter(share->gpu);
 
     if (err)
         return err;
-    result = share->cuda->copy((uintptr_t)to, from, nbytes, stream);
+    pthread_mutex_lock(&share->looking);
+    result = look(share, from, nbytes);
     if (!result)
-        result = share->cuda->stream_sync(stream);
+        memcpy(to, ko_gpu_page(share->gpu)->look, nbytes);
+    pthread_mutex_unlock(&share->looking);
     ko_gpu_leave(share->gpu);
+    if (result == KO_CU_NOT_READY)
+        return KO_AGAIN;
     return ko_cuda_check(share->cuda, result, "the words that streams wait for cannot be read");
 }
 
@@ -172,16 +223,6 @@ void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round)
     atomic_store(&share->has_waits, true);
 }
 
-/* What comes into the stream may stand behind another's work (CUDA_DEVICE_MAX_CONNECTIONS). */
-static void await_aside(struct ko_gpu_share *share, const ko_deadline *deadline)
-{
-    const struct timespec nap = {.tv_nsec = 20000};
-
-    while (share->cuda->stream_query(share->aside) == KO_CU_NOT_READY &&
-           !ko_deadline_passed(deadline))
-        nanosleep(&nap, NULL);
-}
-
 /* One wait after another, since who has waited takes the words back. Others are told no more that
  * this rank is done, since it has not got what it waited for. What streams may go past is said
  * before. */
@@ -217,7 +258,11 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last,
 {
     if (ko_gpu_enter(share->gpu))
         return;
-    let_go(share, rank, last);
-    await_aside(share, deadline);
+    /* not one behind the other without end, where they stand: the driver would have who puts in
+     * more wait some time */
+    if (!atomic_load(&share->is_letting_go) || await_aside(share, deadline) != KO_CU_NOT_READY) {
+        let_go(share, rank, last);
+        atomic_store(&share->is_letting_go, await_aside(share, deadline) == KO_CU_NOT_READY);
+    }
     ko_gpu_leave(share->gpu);
 }

@@ -137,6 +137,23 @@ static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int noth
     return ko_group_fail(group, KOLO_E_TIMEOUT, text);
 }
 
+/* The wait is too long, whoever it is for. */
+static int fail_unanswered(const struct ko_watch *watch, const char *what)
+{
+    kolo_group *group = watch->group;
+    char text[KO_ERROR_TEXT];
+
+    if (hear_last_words(watch) || ko_group_check_store(group))
+        return ko_group_check(group);
+    snprintf(text, sizeof text,
+             "rank %d waited %d ms in %s, for which ranks is not known: the GPU has not answered "
+             "within %d ms more, as what looks there may stand behind streams that wait "
+             "(CUDA_DEVICE_MAX_CONNECTIONS); KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
+             "limit",
+             group->rank, kolo_group_timeout(group), what, KO_GPU_LOOK_MS);
+    return ko_group_fail(group, KOLO_E_TIMEOUT, text);
+}
+
 static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
 {
     char who[160], text[KO_ERROR_TEXT];
@@ -218,28 +235,39 @@ static int find_missing(const struct ko_watch *watch, enum ko_gpu_round round, u
     return KOLO_OK;
 }
 
-static int judge_wait(struct ko_watch *watch, enum ko_gpu_round round, uint32_t awaited)
+static int judge_missing(struct ko_watch *watch, int64_t late_ms, const bool *is_missing,
+                         const char *what)
 {
-    const int64_t late_ms = lateness(watch, &watch->waits[round]);
-    bool is_missing[KO_FOLD_MOST];
-    int first = -1, nothers = 0, err;
+    int first = -1, nothers = 0;
 
-    if (late_ms < 0 && !any_is_gone(watch))
-        return ask(watch);
-    err = find_missing(watch, round, awaited, is_missing);
-    if (err)
-        return ko_group_fail(watch->group, err, kolo_last_error());
-    if (atomic_load(&watch->page->awaited[round]) != awaited) /* it has gone on meanwhile */
-        return KOLO_OK;
     for (int r = 0; r < watch->group->size; r++) {
         if (is_missing[r] && is_gone(watch, r))
-            return fail_lost(watch, r, name_of(round, awaited));
+            return fail_lost(watch, r, what);
         nothers += is_missing[r] && first >= 0;
         first = is_missing[r] && first < 0 ? r : first;
     }
     if (late_ms < 0 || first < 0)
         return ask(watch);
-    return fail_late(watch, late_ms, first, nothers, name_of(round, awaited));
+    return fail_late(watch, late_ms, first, nothers, what);
+}
+
+static int judge_wait(struct ko_watch *watch, enum ko_gpu_round round, uint32_t awaited)
+{
+    const int64_t late_ms = lateness(watch, &watch->waits[round]);
+    const char *const what = name_of(round, awaited);
+    bool is_missing[KO_FOLD_MOST];
+    int err;
+
+    if (late_ms < 0 && !any_is_gone(watch))
+        return ask(watch);
+    err = find_missing(watch, round, awaited, is_missing);
+    if (err && err != KO_AGAIN)
+        return ko_group_fail(watch->group, err, kolo_last_error());
+    if (atomic_load(&watch->page->awaited[round]) != awaited) /* it has gone on meanwhile */
+        return KOLO_OK;
+    if (err)
+        return late_ms < 0 ? ask(watch) : fail_unanswered(watch, what);
+    return judge_missing(watch, late_ms, is_missing, what);
 }
 
 static int look_at_wait(struct ko_watch *watch, enum ko_gpu_round round)

@@ -23,7 +23,8 @@ void gpu_bytes_of_all(uint64_t *read, uint64_t *written);
 /* What kernels of any GPU have touched less than a pack at a time. */
 uint64_t gpu_bytes_narrow(void);
 
-/* Holds up the callers of these functions of the driver, in all threads, and how many are. */
+/* Holds up the callers of these functions of the driver, in all threads, and how many are;
+ * "transfers": streams that have come to a copy or a fill. */
 void gpu_hold(const char *functions);
 int gpu_held(void);
 

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -402,6 +403,115 @@ static void a_group_is_freed(void **state)
     run(free_group);
 }
 
+/* ---- a GPU that does not answer -------------------------------------------------------------- */
+
+static int within(int64_t began_ns, int limit_ms, const char *what)
+{
+    const int ms = (int)((ko_now_ns() - began_ns) / 1000000);
+
+    return ms > limit_ms ? ranks_fail("%s only after %d ms", what, ms) : 0;
+}
+
+/* Launches in vain, while what looks at the words stands behind it. */
+static int begin_unanswered(kolo_group *part)
+{
+    const int64_t began_ns = ko_now_ns();
+    const ko_deadline deadline = ko_deadline_in(LIMIT_MS + RANKS_SOON_MS);
+    const char *text = "";
+    int err, failed;
+
+    kolo_group_set_timeout(part, LIMIT_MS);
+    gpu_hold("transfers");
+    failed = begin();
+    while (!(err = kolo_group_error(part, &text)) && !ko_deadline_passed(&deadline))
+        ranks_nap_ms(5);
+    if (err != KOLO_E_TIMEOUT ||
+        (!strstr(text, "the GPU has not answered") && !strstr(text, "for rank 1 (")))
+        return ranks_fail("the group's error is %d: %s", err, text);
+    return failed || within(began_ns, LIMIT_MS + RANKS_SOON_MS, "the error");
+}
+
+/* The streams go on, as soon as they can; or the group is freed while they cannot. */
+static int end_unanswered(kolo_group *part, bool is_freed)
+{
+    const int64_t began_ns = ko_now_ns();
+    int failed = 0;
+
+    if (!is_freed) {
+        gpu_hold("");
+        failed = finish();
+    }
+    kolo_group_free(part);
+    return failed || within(began_ns, 2 * RANKS_SOON_MS, "the group's end");
+}
+
+static int look_in_vain(kolo_group *group, const size_t *count, bool is_freed)
+{
+    kolo_group *part = NULL;
+    int failed = enter(group, *count);
+
+    if (!failed && (kolo_group_split(group, 0, kolo_group_rank(group), &part) ||
+                    kolo_group_set_stream(part, gpu_rank.stream)))
+        failed = ranks_fail("no group");
+    failed = failed || capture(part) || launch(part, 0);
+    if (!failed && kolo_group_rank(group) != 1)
+        failed = begin_unanswered(part) || end_unanswered(part, is_freed);
+    if (kolo_barrier(group))
+        failed = ranks_fail("barrier");
+    if (is_freed) /* its streams stand for good, and GPU memory cannot be freed beside them */
+        _exit(failed);
+    if (kolo_group_rank(group) == 1)
+        kolo_group_free(part);
+    return failed;
+}
+
+static int look_and_go_on(kolo_group *group, void *argument)
+{
+    return look_in_vain(group, argument, false);
+}
+
+static int look_and_free(kolo_group *group, void *argument)
+{
+    return look_in_vain(group, argument, true);
+}
+
+static void a_gpu_does_not_answer(void **state)
+{
+    (void)state;
+    run(look_and_go_on);
+    run(look_and_free);
+}
+
+/* Rank 0's words cannot be filled, so that it has none for the others. */
+static int fill_in_vain(kolo_group *group, void *unused)
+{
+    kolo_group *part = NULL;
+    int64_t began_ns;
+    int failed = gpu_rank_enter(NULL), err;
+
+    (void)unused;
+    if (kolo_group_split(group, 0, kolo_group_rank(group), &part))
+        return ranks_fail("no group");
+    kolo_group_set_timeout(part, LIMIT_MS);
+    if (!kolo_group_rank(group))
+        gpu_hold("transfers");
+    began_ns = ko_now_ns();
+    err = kolo_group_set_stream(part, gpu_rank.stream);
+    if (err != KOLO_E_TIMEOUT)
+        failed = ranks_fail("the stream is taken: %d", err);
+    kolo_group_free(part);
+    gpu_hold("");
+    return failed | within(began_ns, LIMIT_MS + 2 * RANKS_SOON_MS, "the end");
+}
+
+static void a_gpu_does_not_fill(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, fill_in_vain, NULL), 0);
+}
+
 /* For ThreadSanitizer: what has been let go reduces what others still write, and is not waited for.
  */
 const char *__tsan_default_suppressions(void);
@@ -427,7 +537,8 @@ int main(void)
         cmocka_unit_test(a_rank_does_not_launch), cmocka_unit_test(a_rank_gives_up_early),
         cmocka_unit_test(a_rank_is_slow),         cmocka_unit_test(a_rank_is_killed),
         cmocka_unit_test(a_thread_aborts),        cmocka_unit_test(a_group_is_freed),
-        cmocka_unit_test(a_rank_is_too_late),     cmocka_unit_test(among_threads),
+        cmocka_unit_test(a_rank_is_too_late),     cmocka_unit_test(a_gpu_does_not_answer),
+        cmocka_unit_test(a_gpu_does_not_fill),    cmocka_unit_test(among_threads),
     };
 
     setenv("FAKECUDA_JITTER", "50", 1);

@@ -36,6 +36,12 @@ static void copy_words(const struct transfer *transfer)
                               memory_order_relaxed);
 }
 
+static bool is_let_go(struct double_task *task)
+{
+    (void)task;
+    return !double_is_held("transfers");
+}
+
 static void do_copy(struct double_task *task)
 {
     const struct transfer *transfer = (const struct transfer *)task;
@@ -64,7 +70,8 @@ static void do_fill(struct double_task *task)
 
 ko_cu_result double_copy(ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stream stream)
 {
-    const struct transfer transfer = {{.run = do_copy}, to, from, nbytes, 0, double_gpu_of(stream)};
+    const struct transfer transfer = {
+        {.run = do_copy, .is_ready = is_let_go}, to, from, nbytes, 0, double_gpu_of(stream)};
     ko_cu_result result = double_enter("cuMemcpyAsync");
 
     if (!result && (!double_is_valid(to, nbytes) || !double_is_valid(from, nbytes)))
@@ -74,7 +81,8 @@ ko_cu_result double_copy(ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stre
 
 ko_cu_result double_fill(ko_cu_ptr to, unsigned char byte, size_t nbytes, ko_cu_stream stream)
 {
-    const struct transfer transfer = {{.run = do_fill}, to, 0, nbytes, byte, 0};
+    const struct transfer transfer = {
+        {.run = do_fill, .is_ready = is_let_go}, to, 0, nbytes, byte, 0};
 
     if (!double_is_valid(to, nbytes))
         return KO_CU_INVALID_VALUE;

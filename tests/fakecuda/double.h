@@ -56,9 +56,12 @@ int double_number(const char *variable, int standard);
 /* KO_CU_SUCCESS, or what FAKECUDA_BREAK makes of the function; before cuInit NOT_INITIALIZED. */
 ko_cu_result double_enter(const char *function);
 /* Functions with commas between them, whose callers are held up until another list does not name
- * them; how many are. Tests find these by their names. The list stays the caller's. */
+ * them; how many are. "transfers" holds up streams that have come to a copy or a fill, as where it
+ * stands behind another stream's work in the same queue of the GPU. Tests find these by their
+ * names. The list stays the caller's. */
 __attribute__((visibility("default"))) void fakecuda_hold(const char *functions);
 __attribute__((visibility("default"))) int fakecuda_held(void);
+bool double_is_held(const char *name);
 /* The calling thread's; NULL if it has none. */
 ko_cu_context double_context(void);
 ko_cu_context double_context_of(int device);

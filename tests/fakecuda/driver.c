@@ -59,14 +59,19 @@ int fakecuda_held(void)
     return atomic_load(&nheld);
 }
 
+bool double_is_held(const char *name)
+{
+    return double_names(atomic_load(&to_hold), name);
+}
+
 static void stay_while_held(const char *function)
 {
     const struct timespec nap = {.tv_nsec = 1000000};
 
-    if (!double_names(atomic_load(&to_hold), function))
+    if (!double_is_held(function))
         return;
     atomic_fetch_add(&nheld, 1);
-    while (double_names(atomic_load(&to_hold), function))
+    while (double_is_held(function))
         nanosleep(&nap, NULL);
     atomic_fetch_sub(&nheld, 1);
 }
