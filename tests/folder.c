@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -59,14 +60,28 @@ void stderr_listen(void)
     close(fd);
 }
 
+/* What has been said, once it is a line or nothing has come for long: another thread may be about
+ * to say it. */
+static void await_line(char *said, size_t cap)
+{
+    enum { LONG_MS = 10000 };
+
+    for (int ms = 0; ms < LONG_MS; ms++) {
+        folder_read(folder_path("stderr"), said, cap);
+        if (strchr(said, '\n'))
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
 void stderr_assert(const char *sentence)
 {
     char said[4096];
 
     fflush(stderr);
+    await_line(said, sizeof said);
     dup2(kept_stderr, STDERR_FILENO);
     close(kept_stderr);
-    folder_read(folder_path("stderr"), said, sizeof said);
     if (!strstr(said, sentence) || !strchr(said, '\n') || strchr(said, '\n')[1] != '\0')
         fail_msg("said \"%s\" instead of one line with \"%s\"", said, sentence);
 }
