@@ -7,6 +7,7 @@
 #include "dtype.h"
 #include "gpu_rank.h"
 #include "ranks.h"
+#include "seeded.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,9 +76,9 @@ void bits_randomize(struct bits *bits, int array, bool is_tame, unsigned *seed)
     const kolo_dtype dtype = bits->arrays[array].dtype;
     const size_t nbytes = bytes_of(&bits->arrays[array]), width = kolo_dtype_size(dtype);
     unsigned char *content = bits_content(bits, array);
+    uint64_t state = (uint64_t)rand_r(seed);
 
-    for (size_t i = 0; i < nbytes; i++)
-        content[i] = (unsigned char)(rand_r(seed) >> 8);
+    seeded_fill(&state, content, nbytes);
     for (size_t i = width - 1; i < nbytes && is_tame && ko_dtype_is_float(dtype); i += width)
         content[i] &= 0xbf; /* the exponent's highest bit */
 }

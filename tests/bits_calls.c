@@ -10,6 +10,7 @@
 #include "gradients.h"
 #include "ranks.h"
 #include "reduce.h"
+#include "seeded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,9 +46,9 @@ static void *random_numbers(kolo_dtype dtype, size_t count, unsigned *seed)
 {
     const size_t width = kolo_dtype_size(dtype), nbytes = count * width;
     unsigned char *bytes = allocate(nbytes);
+    uint64_t state = (uint64_t)rand_r(seed);
 
-    for (size_t i = 0; i < nbytes; i++)
-        bytes[i] = (unsigned char)(rand_r(seed) >> 8);
+    seeded_fill(&state, bytes, nbytes);
     for (size_t i = width - 1; i < nbytes && ko_dtype_is_float(dtype); i += width)
         bytes[i] &= 0xbb;
     return bytes;

@@ -83,10 +83,11 @@ static unsigned char value(int rank, int round, size_t i)
 
 int graph_rank_fill(int round)
 {
+    unsigned char values[GRAPH_BYTES];
+
     for (size_t i = 0; i < GRAPH_BYTES; i++)
-        graph_rank.values[i] = value(graph_rank.rank, round, i);
-    return gpu_rank.cuda->copy(graph_rank.out, (uintptr_t)graph_rank.values, GRAPH_BYTES,
-                               graph_rank.stream) ||
+        values[i] = value(graph_rank.rank, round, i);
+    return gpu_rank.cuda->copy(graph_rank.out, (uintptr_t)values, GRAPH_BYTES, graph_rank.stream) ||
                    gpu_rank.cuda->fill(graph_rank.in, 255, GRAPH_BYTES, graph_rank.stream) ||
                    gpu_rank.cuda->fill(graph_rank.more, 255, (size_t)GRAPH_MOST_RANKS * GRAPH_BYTES,
                                        graph_rank.stream) ||
@@ -97,13 +98,15 @@ int graph_rank_fill(int round)
 
 int graph_rank_check_part(ko_cu_ptr memory, int from, int round, size_t skipped, size_t nbytes)
 {
-    if (gpu_rank.cuda->copy((uintptr_t)graph_rank.values, memory, GRAPH_BYTES, graph_rank.stream) ||
+    unsigned char values[GRAPH_BYTES];
+
+    if (gpu_rank.cuda->copy((uintptr_t)values, memory, GRAPH_BYTES, graph_rank.stream) ||
         graph_rank_finish())
         return ranks_fail("the stream");
     for (size_t i = 0; i < GRAPH_BYTES; i++)
-        if (graph_rank.values[i] != (i < nbytes ? value(from, round, skipped + i) : 255))
+        if (values[i] != (i < nbytes ? value(from, round, skipped + i) : 255))
             return ranks_fail("launch %d, byte %zu of %zu from rank %d is %d", round, i, nbytes,
-                              from, graph_rank.values[i]);
+                              from, values[i]);
     return 0;
 }
 

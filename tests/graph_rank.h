@@ -17,7 +17,6 @@ struct graph_rank {
     ko_cu_ptr out, in, more; /* GRAPH_BYTES; as many; and for each rank */
     ko_cu_stream stream;     /* in which graphs are launched: not the group's */
     ko_cu_graph_exec exec;
-    unsigned char values[GRAPH_BYTES];
 };
 
 /* Of the calling thread. */

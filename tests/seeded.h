@@ -6,7 +6,9 @@
 #ifndef SEEDED_H
 #define SEEDED_H
 
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 static inline uint64_t seeded_next(uint64_t *state)
 {
@@ -21,6 +23,18 @@ static inline uint64_t seeded_next(uint64_t *state)
 static inline int seeded_below(uint64_t *state, int limit)
 {
     return (int)(seeded_next(state) % (uint64_t)limit);
+}
+
+/* Any bytes. */
+static inline void seeded_fill(uint64_t *state, void *to, size_t nbytes)
+{
+    unsigned char *at = to;
+
+    for (size_t i = 0; i < nbytes; i += sizeof(uint64_t)) {
+        const uint64_t next = seeded_next(state);
+
+        memcpy(at + i, &next, nbytes - i < sizeof next ? nbytes - i : sizeof next);
+    }
 }
 
 #endif

@@ -282,7 +282,7 @@ static int launch_branches(const struct branches *branches, ko_cu_graph_exec exe
 {
     const struct ko_cuda *cuda = gpu_rank.cuda;
     const size_t nbytes = 2 * COUNT * sizeof(int);
-    static _Thread_local int numbers[2 * COUNT];
+    int numbers[2 * COUNT];
     int nwrong = 0;
 
     for (size_t i = 0; i < 2 * COUNT; i++)

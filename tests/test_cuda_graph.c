@@ -199,7 +199,7 @@ static int results_of(kolo_group *group, enum ko_collective what, int round, ko_
 
 static int replay_one(kolo_group *group, enum ko_collective what)
 {
-    static _Thread_local int want[(MOST_RANKS + 1) * COUNT], have[(MOST_RANKS + 1) * COUNT];
+    int want[(MOST_RANKS + 1) * COUNT], have[(MOST_RANKS + 1) * COUNT];
     ko_cu_graph_exec exec = NULL;
     int failed = gpu_rank_capture() || call(group, what);
 

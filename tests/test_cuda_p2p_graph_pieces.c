@@ -42,7 +42,7 @@ static ko_cu_ptr make(void)
 
 static void unmake(ko_cu_ptr memory)
 {
-    static _Thread_local unsigned char content[BYTES];
+    unsigned char content[BYTES];
 
     gpu_rank_pieces.fetch(content, at(memory), BYTES);
 }

@@ -31,7 +31,6 @@ enum { MOST = KO_PUSH_BYTES + 64, MOST_RANKS = 8, LAUNCHES = 3, SHIFT = 3 };
  * whole words. */
 static _Thread_local struct {
     ko_cu_ptr in, out;
-    unsigned char bytes[MOST_RANKS * MOST];
 } gpu;
 
 static int enter(kolo_group *group)
@@ -112,10 +111,12 @@ static int fill(kolo_group *group, const struct trial *trial, int round)
 {
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
     const size_t nbytes = has_blocks(trial->what) ? (size_t)n * trial->count : trial->count;
+    unsigned char bytes[MOST_RANKS * MOST];
 
     for (size_t i = 0; i < nbytes; i++)
-        gpu.bytes[i] = value(rank, round, i);
-    return gpu_rank.cuda->copy(gpu.in + trial->shift, (uintptr_t)gpu.bytes, nbytes, gpu_rank.stream)
+        bytes[i] = value(rank, round, i);
+    return gpu_rank.cuda->copy(gpu.in + trial->shift, (uintptr_t)bytes, nbytes, gpu_rank.stream) ||
+                   gpu_rank.cuda->stream_sync(gpu_rank.stream)
                ? ranks_fail("content")
                : 0;
 }
@@ -124,16 +125,16 @@ static int check(kolo_group *group, const struct trial *trial, int round)
 {
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
     const size_t out_bytes = is_reduced(trial->what) ? trial->count : (size_t)n * trial->count;
+    unsigned char bytes[MOST_RANKS * MOST];
 
-    if (gpu_rank.cuda->copy((uintptr_t)gpu.bytes, gpu.out + trial->shift, out_bytes,
-                            gpu_rank.stream) ||
+    if (gpu_rank.cuda->copy((uintptr_t)bytes, gpu.out + trial->shift, out_bytes, gpu_rank.stream) ||
         gpu_rank.cuda->stream_sync(gpu_rank.stream))
         return ranks_fail("a launch");
     for (size_t i = 0; i < out_bytes; i++)
-        if (gpu.bytes[i] != result(trial, n, rank, round, i))
+        if (bytes[i] != result(trial, n, rank, round, i))
             return ranks_fail("%s of %zu bytes, launch %d: byte %zu of %zu is %u, not %u",
                               ko_collective_name(trial->what), trial->count, round, i, out_bytes,
-                              gpu.bytes[i], result(trial, n, rank, round, i));
+                              bytes[i], result(trial, n, rank, round, i));
     return 0;
 }
 

@@ -250,7 +250,7 @@ static double factor_of(int rank)
 /* Any bits, but no NaNs. */
 static void fill(struct sum *sum, int n)
 {
-    static _Thread_local unsigned char scaled[MOST_RANKS][COUNT * 8];
+    unsigned char scaled[MOST_RANKS][COUNT * 8];
     const void *parts[MOST_RANKS];
     unsigned seed = sum->dtype + 1U;
 
@@ -265,7 +265,7 @@ static void fill(struct sum *sum, int n)
 
 static int compare(const struct sum *sum, ko_cu_ptr memory, size_t first, size_t count)
 {
-    static _Thread_local unsigned char have[COUNT * 8];
+    unsigned char have[COUNT * 8];
 
     if (gpu_rank.cuda->copy((uintptr_t)have, memory, count * sum->width, gpu_rank.stream) ||
         gpu_rank.cuda->stream_sync(gpu_rank.stream))
@@ -298,7 +298,7 @@ static int sum_one(kolo_group *group, struct sum *sum, ko_cu_ptr in, ko_cu_ptr o
 
 static int sum_all(kolo_group *group, void *unused)
 {
-    static _Thread_local struct sum sum;
+    struct sum sum = {0};
     int failed = gpu_rank_enter(group);
     ko_cu_ptr in = alloc(COUNT * 8), out = alloc(COUNT * 8);
 

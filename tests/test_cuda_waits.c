@@ -38,7 +38,6 @@ static _Thread_local struct {
     ko_cu_ptr memory;
     ko_cu_stream stream; /* in which graphs are launched: not the group's */
     ko_cu_graph_exec exec;
-    int values[LONG];
     size_t count;
 } gpu;
 
@@ -80,18 +79,17 @@ static int launch(kolo_group *group, int round)
 {
     const int n = kolo_group_size(group), rank = kolo_group_rank(group);
     const size_t nbytes = gpu.count * sizeof(int);
-    int sum = n * round + n * (n - 1) / 2, failed;
+    int sum = n * round + n * (n - 1) / 2, failed, values[LONG];
 
     for (size_t i = 0; i < gpu.count; i++)
-        gpu.values[i] = rank + round;
-    failed = gpu_rank.cuda->copy(gpu.memory, (uintptr_t)gpu.values, nbytes, gpu.stream) ||
-             begin() ||
-             gpu_rank.cuda->copy((uintptr_t)gpu.values, gpu.memory, nbytes, gpu.stream) || finish();
+        values[i] = rank + round;
+    failed = gpu_rank.cuda->copy(gpu.memory, (uintptr_t)values, nbytes, gpu.stream) || begin() ||
+             gpu_rank.cuda->copy((uintptr_t)values, gpu.memory, nbytes, gpu.stream) || finish();
     for (int i = 1; i < CALLS; i++)
         sum *= n;
     for (size_t i = 0; i < gpu.count && !failed && !kolo_group_error(group, NULL); i++)
-        if (gpu.values[i] != sum)
-            failed = ranks_fail("element %zu is %d, not %d", i, gpu.values[i], sum);
+        if (values[i] != sum)
+            failed = ranks_fail("element %zu is %d, not %d", i, values[i], sum);
     return failed;
 }
 

@@ -25,6 +25,8 @@ thread_local ko_player ko_played;
 
 typedef size_t (*kernel_text)(const void *argument);
 
+enum { STACK = 256 << 10 };
+
 struct launch {
     double_task task;
     kernel_text text;
@@ -137,6 +139,17 @@ static void *play_thread(void *argument)
     return NULL;
 }
 
+/* With a stack so small that libc keeps those of many threads for the next ones. */
+static void start(played *one, void *(*main)(void *))
+{
+    pthread_attr_t attributes;
+
+    if (pthread_attr_init(&attributes) || pthread_attr_setstacksize(&attributes, STACK) ||
+        pthread_create(&one->thread, &attributes, main, one))
+        abort();
+    pthread_attr_destroy(&attributes);
+}
+
 static void run_threads(const launch *of)
 {
     std::vector<played> all(of->nblocks * of->nthreads);
@@ -149,8 +162,7 @@ static void run_threads(const launch *of)
 
         all[i].of = of;
         all[i].player = {i % of->nthreads, of->nthreads, b, of->nblocks, &barriers[b]};
-        if (pthread_create(&all[i].thread, NULL, play_thread, &all[i]))
-            abort();
+        start(&all[i], play_thread);
     }
     for (played &one : all)
         pthread_join(one.thread, NULL);
@@ -176,8 +188,7 @@ static void run_resident_blocks(const launch *of)
         all[b].of = of;
         all[b].player = {0, 1, b, of->nblocks, NULL};
         double_block_begin(of->device);
-        if (pthread_create(&all[b].thread, NULL, play_block, &all[b]))
-            abort();
+        start(&all[b], play_block);
     }
     for (played &one : all)
         pthread_join(one.thread, NULL);
