@@ -243,17 +243,18 @@ static int ask_first(kolo_group *group, void *argument)
 {
     static const size_t lengths[] = {0, 3, 256, 1000, 40000};
     enum { N = sizeof lengths / sizeof *lengths };
+    const int rank = kolo_group_rank(group);
     kolo_message message;
     kolo_work *works[N];
     unsigned char *bytes[N];
     int found, failed = 0;
 
     (void)argument;
-    for (unsigned i = 0; kolo_group_rank(group) == 1 && i < N; i++) {
+    for (unsigned i = 0; rank == 1 && i < N; i++) {
         bytes[i] = letter_make(lengths[i], i);
         failed |= kolo_isend(group, bytes[i], lengths[i], KOLO_UINT8, 0, (int)i, &works[i]);
     }
-    for (int i = N; kolo_group_rank(group) == 0 && i-- > 0 && !failed;) {
+    for (int i = N; rank == 0 && i-- > 0 && !failed;) {
         const int from = i % 2 ? 1 : KOLO_ANY_RANK;
 
         for (int k = 0; k < 2 && !failed; k++) /* it stays */
@@ -262,7 +263,7 @@ static int ask_first(kolo_group *group, void *argument)
         failed |= kolo_probe(group, from, 99, i % 3, &found, &message) || found;
         failed |= letter_take(group, message.count, (unsigned)i, message.from, message.tag);
     }
-    for (unsigned i = 0; kolo_group_rank(group) == 1 && i < N; i++) {
+    for (unsigned i = 0; rank == 1 && i < N; i++) {
         failed |= kolo_work_wait(works[i], -1);
         kolo_work_free(works[i]);
         free(bytes[i]);

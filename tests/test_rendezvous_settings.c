@@ -2,7 +2,6 @@
  *
  * What all ranks have to set alike is compared when they meet: all hear of two that differ.
  */
-#include "folder.h"
 #include "ranks.h"
 #include "rendezvous_settings.h"
 #include "status.h"
@@ -51,11 +50,13 @@ static int join(kolo_group *group, const struct difference *difference, int numb
     const int rank = kolo_group_rank(group), odd = number % kolo_group_size(group);
     kolo_group *world;
     char url[300], text[64];
-    int err;
+    int err, port = rank ? 0 : ranks_reserve_port();
 
+    if (kolo_broadcast(group, &port, 1, KOLO_INT32, 0))
+        return ranks_fail("a broadcast");
     set(difference->name, rank == odd ? difference->other : difference->value);
-    snprintf(url, sizeof url, "file://%s%d?rank=%d&world_size=%d", folder_path("store"), number,
-             rank, kolo_group_size(group));
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d?rank=%d&world_size=%d", port, rank,
+             kolo_group_size(group));
     err = kolo_group_join(url, 15000, &world);
     unsetenv(difference->name);
     if (!err) {
@@ -141,5 +142,5 @@ int main(void)
 
     setenv("KOLO_DEBUG", "NONE", 1);
     setenv("KOLO_AUTH_TOKEN", "for KOLO_ENCRYPT, which takes one", 1);
-    return cmocka_run_group_tests_name("rendezvous_settings", tests, folder_make, folder_remove);
+    return cmocka_run_group_tests_name("rendezvous_settings", tests, NULL, NULL);
 }
