@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "status.h"
 #include "window.h"
+#include "window_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
