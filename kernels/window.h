@@ -94,6 +94,14 @@ KO_FN size_t ko_window_front(uint32_t slots)
     return sizeof(struct ko_window) + slots * sizeof(struct ko_slot);
 }
 
+/* Of those, the first slots', so many have memory from the beginning; the others when they are used
+ * (transports/window_memory.h). */
+#define KO_WINDOW_BEGUN 4096
+KO_FN size_t ko_window_begun(uint32_t slots)
+{
+    return ko_window_front(slots) < KO_WINDOW_BEGUN ? ko_window_front(slots) : KO_WINDOW_BEGUN;
+}
+
 KO_FN size_t ko_window_bytes(uint32_t slots, uint32_t slice_bytes)
 {
     return ko_window_front(slots) + ko_window_room(slots, slice_bytes);

@@ -14,7 +14,10 @@ static int list_starts(const char *name, const size_t *counts, int n, size_t *st
     for (int i = 0; i < n; i++) {
         starts[i] = at;
         if (__builtin_add_overflow(at, counts[i], &at))
-            return ko_fail(KOLO_E_INVALID, "%s: the blocks are more than memory has", name);
+            return ko_fail(KOLO_E_INVALID,
+                           "%s: rank %d's block of %zu elements, behind %zu of the ranks before "
+                           "it, is more than memory has",
+                           name, i, counts[i], starts[i]);
     }
     return KOLO_OK;
 }

@@ -106,6 +106,36 @@ size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool i
     return count << ko_dtype_shift(is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);
 }
 
+/* The first rank whose block ends where no memory is. */
+static int find_too_long(const kolo_group *group, const struct ko_blocks *blocks, size_t most)
+{
+    int rank = 0;
+
+    while (rank < group->size - 1 && blocks->counts[rank] <= most &&
+           blocks->starts[rank] <= most - blocks->counts[rank])
+        rank++;
+    return rank;
+}
+
+static int fail_length(const kolo_group *group, const struct ko_call *call, bool is_out)
+{
+    const struct ko_blocks *blocks = is_out ? &call->out_blocks : &call->in_blocks;
+    const size_t most = SIZE_MAX / kolo_dtype_size(call->dtype);
+    const bool has = has_blocks(group, call, is_out);
+    const int rank = call->is_uneven && has ? find_too_long(group, blocks, most) : group->rank;
+
+    if (!call->is_uneven)
+        return ko_fail(KOLO_E_INVALID,
+                       "%s: %zu elements of %s for %d ranks are more than memory has",
+                       ko_call_name(call), call->count, kolo_dtype_name(call->dtype), group->size);
+    return ko_fail(KOLO_E_INVALID,
+                   "%s: rank %d's block in %s, of %zu elements of %s from element %zu on, is more "
+                   "than memory has",
+                   ko_call_name(call), rank, is_out ? "out" : "in",
+                   has ? blocks->counts[rank] : call->count, kolo_dtype_name(call->dtype),
+                   has ? blocks->starts[rank] : 0);
+}
+
 static int check_buffer(const kolo_group *group, const struct ko_call *call, bool is_out,
                         bool is_needed)
 {
@@ -114,9 +144,7 @@ static int check_buffer(const kolo_group *group, const struct ko_call *call, boo
 
     if (!buffer_count(group, call, is_out, &count) ||
         __builtin_mul_overflow(count, kolo_dtype_size(call->dtype), &nbytes))
-        return ko_fail(KOLO_E_INVALID,
-                       "%s: %zu elements of %s for %d ranks are more than memory has",
-                       ko_call_name(call), call->count, kolo_dtype_name(call->dtype), group->size);
+        return fail_length(group, call, is_out);
     if (nbytes && is_needed && !buffer)
         return ko_fail(KOLO_E_INVALID, "%s: %s is NULL, with %zu elements", ko_call_name(call),
                        is_out ? "out" : "in", count);

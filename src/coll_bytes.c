@@ -48,6 +48,15 @@ static void *make_room(kolo_group *group, size_t nbytes)
 
 /* ---- one list of all ranks' blobs -------------------------------------------------------- */
 
+static int fail_blob(kolo_group *group, int rank, size_t nbytes)
+{
+    (void)ko_fail(KOLO_E_NOMEM,
+                  "rank %d's blob of %zu bytes, with those of the ranks before it, is more than "
+                  "memory has",
+                  rank, nbytes);
+    return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
+}
+
 /* The list and behind it the blobs, in one piece of memory; sizes as the ranks have said. */
 static int make_list(kolo_group *group, const size_t *sizes, kolo_bytes **list_out)
 {
@@ -58,7 +67,7 @@ static int make_list(kolo_group *group, const size_t *sizes, kolo_bytes **list_o
 
     for (int r = 0; r < n; r++)
         if (__builtin_add_overflow(nbytes, sizes[r], &nbytes))
-            return ko_group_fail(group, KOLO_E_NOMEM, "the blobs are more than memory has");
+            return fail_blob(group, r, sizes[r]);
     list = make_room(group, nbytes);
     if (!list)
         return KOLO_E_NOMEM;
@@ -185,7 +194,9 @@ static int pack(kolo_group *group, const kolo_bytes *in, size_t **sizes, unsigne
         (*sizes)[r] = in[r].nbytes;
         if (__builtin_add_overflow(nbytes, in[r].nbytes, &nbytes))
             return ko_fail(KOLO_E_INVALID,
-                           "kolo_scatter_bytes: the blobs are more than memory has");
+                           "kolo_scatter_bytes: rank %d's blob of %zu bytes, with those of the "
+                           "ranks before it, is more than memory has",
+                           r, in[r].nbytes);
     }
     *packed = ko_alloc_unset(nbytes, "blobs to scatter");
     if (!*packed)

@@ -61,10 +61,9 @@ static void apply_suffix(char **end, int64_t *number)
     (*end)++;
 }
 
-int ko_config_number(enum ko_config_id id, int64_t *value)
+int ko_config_parse(enum ko_config_id id, const char *text, int64_t *value)
 {
     const struct ko_config_entry *entry = &ko_config_table[id];
-    const char *text = ko_config_text(id);
     char *end;
     int64_t number;
 
@@ -78,6 +77,11 @@ int ko_config_number(enum ko_config_id id, int64_t *value)
                        entry->type == KO_CONFIG_TYPE_SIZE ? " (K, M, G may follow)" : "");
     *value = number;
     return KOLO_OK;
+}
+
+int ko_config_number(enum ko_config_id id, int64_t *value)
+{
+    return ko_config_parse(id, ko_config_text(id), value);
 }
 
 int ko_config_timeout(int *timeout_ms)

@@ -112,6 +112,9 @@ bool ko_config_is_set(enum ko_config_id id);
 /* The value as a number. KOLO_E_INVALID names the variable, its value and its bounds. */
 int ko_config_number(enum ko_config_id id, int64_t *value);
 
+/* The same of a text that is its value somewhere. */
+int ko_config_parse(enum ko_config_id id, const char *text, int64_t *value);
+
 /* Puts KOLO_TIMEOUT_MS in place of a negative time-out. */
 int ko_config_timeout(int *timeout_ms);
 /* The same, and the deadline that it makes from now on. */

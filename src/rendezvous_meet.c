@@ -5,6 +5,7 @@
 #include "log.h"
 #include "rendezvous_parts.h"
 #include "rendezvous_roster.h"
+#include "rendezvous_settings.h"
 #include "status.h"
 #include "store.h"
 
@@ -253,29 +254,37 @@ static int give_up(struct ko_world *world, const ko_deadline *deadline)
 
 /* ---- coming, and leaving again -------------------------------------------------------------- */
 
-/* The first to come says how many ranks there are, and who says so. */
-static int check_size(struct ko_world *world)
+/* What another rank, or this one, has said: text with an end of its own. */
+static int compare(const struct ko_world *world, const char *said)
 {
-    char text[32], *end;
+    char *end;
+    const long size = strtol(said, &end, 10), rank = strtol(end, &end, 10);
+
+    if (size != world->size)
+        return ko_fail(KOLO_E_INVALID,
+                       "rank %ld says that there are %ld ranks, rank %d says %d: start all with "
+                       "one WORLD_SIZE (KOLO_SIZE, world_size=)",
+                       rank, size, world->rank, world->size);
+    return ko_settings_compare(end + (*end == '\n'), (int)rank, world->rank);
+}
+
+/* The first to come says how many ranks there are, who says so, and what all have to set alike. */
+static int check_alike(struct ko_world *world)
+{
+    char text[32 + KO_SETTINGS_TEXT];
     void *value;
     size_t nbytes;
-    long size, rank;
-    int err;
+    int err, used;
 
-    snprintf(text, sizeof text, "%d %d", world->size, world->rank);
+    used = snprintf(text, sizeof text, "%d %d\n", world->size, world->rank);
+    ko_settings_write(text + used, sizeof text - (size_t)used);
     err = kolo_store_compare_set(world->keys, "size", (kolo_bytes){NULL, 0},
                                  (kolo_bytes){text, strlen(text)}, &value, &nbytes);
     if (err)
         return err;
-    size = strtol(value, &end, 10);
-    rank = strtol(end, NULL, 10);
+    err = compare(world, value);
     kolo_free(value);
-    if (size == world->size)
-        return KOLO_OK;
-    return ko_fail(KOLO_E_INVALID,
-                   "rank %ld says that there are %ld ranks, rank %d says %d: start all with one "
-                   "WORLD_SIZE (KOLO_SIZE, world_size=)",
-                   rank, size, world->rank, world->size);
+    return err;
 }
 
 /* The rank that serves the store gives the others, if they still live, the time to read; and if
@@ -356,7 +365,7 @@ static int come(struct ko_world *world, const ko_deadline *deadline)
 
 int ko_world_meet(struct ko_world *world, const ko_deadline *deadline)
 {
-    int err = check_size(world);
+    int err = check_alike(world);
 
     if (err == KOLO_E_INVALID)
         return refuse(world, deadline);

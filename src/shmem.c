@@ -210,9 +210,8 @@ int ko_segment_reserve(void *from, size_t nbytes)
 
     if (err || populate(from, nbytes))
         return err;
-    return ko_fail(KOLO_E_NOMEM,
-                   "there is no memory for %zu bytes of a shared segment, for a long slice%s",
-                   nbytes, of_windows);
+    return ko_fail(KOLO_E_NOMEM, "there is no memory for %zu bytes of a shared segment%s", nbytes,
+                   of_windows);
 }
 
 struct ko_segment *ko_segment_find(uint64_t id)

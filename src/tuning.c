@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -412,21 +413,40 @@ static int write_all(FILE *file, const char *maker, const struct ko_costs *costs
     return ferror(file) | fflush(file) | fsync(fileno(file));
 }
 
+/* Begins the file that is to replace it, whose name half gets. */
+static int open_beside(const char *path, char half[PATH_MAX], FILE **file)
+{
+    if (snprintf(half, PATH_MAX, "%s.%d", path, (int)getpid()) >= PATH_MAX)
+        return ko_fail(KOLO_E_INVALID, "the name of the tuning file is too long");
+    *file = fopen(half, "we");
+    return *file ? KOLO_OK : fail_write(half);
+}
+
+int ko_tuning_check_beside(const char *path)
+{
+    char half[PATH_MAX];
+    FILE *file;
+    int err = open_beside(path, half, &file);
+
+    if (err)
+        return err;
+    fclose(file);
+    unlink(half);
+    return KOLO_OK;
+}
+
 int ko_tuning_write(const char *path, const struct ko_costs *costs)
 {
-    char half[4096], maker[LINE_BYTES];
+    char half[PATH_MAX], maker[LINE_BYTES];
     FILE *file;
     int failed, err = ko_costs_check(costs);
 
     if (!err)
         err = name_maker(maker, sizeof maker);
+    if (!err)
+        err = open_beside(path, half, &file);
     if (err)
         return err;
-    if ((size_t)snprintf(half, sizeof half, "%s.%d", path, (int)getpid()) >= sizeof half)
-        return ko_fail(KOLO_E_INVALID, "the name of the tuning file is too long");
-    file = fopen(half, "we");
-    if (!file)
-        return fail_write(half);
     failed = write_all(file, maker, costs);
     failed |= fclose(file);
     if (failed || rename(half, path)) {

@@ -31,7 +31,9 @@ int ko_tuning_read_any(const char *name, const char *path, struct ko_costs *cost
 /* What usually holds, with this machine's cores. */
 void ko_tuning_usual(struct ko_costs *costs);
 
-/* Replaces the file as a whole. KOLO_E_SYSTEM. */
+/* Replaces the file as a whole, by one that is written beside it; and whether one could be, of
+ * which nothing is left. KOLO_E_SYSTEM. */
+int ko_tuning_check_beside(const char *path);
 int ko_tuning_write(const char *path, const struct ko_costs *costs);
 
 /* "AMD EPYC 9354 family 25 model 17 stepping 1, 32 cores, caches of 1024 and 262144 KiB": the

@@ -110,6 +110,14 @@ int letter_take(kolo_group *group, size_t nbytes, unsigned id, int from, int tag
     return failed;
 }
 
+int letter_expect(const kolo_message *message, int from, int tag, size_t count)
+{
+    if (message->from != from || message->tag != tag || message->count != count)
+        return ranks_fail("rank %d, tag %d, %zu elements instead of rank %d, tag %d, %zu",
+                          message->from, message->tag, message->count, from, tag, count);
+    return 0;
+}
+
 size_t letters_held(kolo_group *group)
 {
     struct ko_mailbox *mailbox = atomic_load(&group->mailbox);

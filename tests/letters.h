@@ -24,6 +24,9 @@ bool letter_is(const unsigned char *bytes, size_t nbytes, unsigned id);
 int letter_post(kolo_group *group, size_t nbytes, unsigned id, int to, int tag);
 int letter_take(kolo_group *group, size_t nbytes, unsigned id, int from, int tag);
 
+/* 0 if that is what a receive says it got. */
+int letter_expect(const kolo_message *message, int from, int tag, size_t count);
+
 /* Bytes of messages that this rank holds and has not asked for. */
 size_t letters_held(kolo_group *group);
 

@@ -601,6 +601,23 @@ END
     [[ "$output" == *"--tune takes at most -n 100"* ]]
 }
 
+@test "measuring that ends early leaves no file, and an earlier one as it was" {
+    local folder=$BATS_TEST_TMPDIR/early pid
+    mkdir "$folder"
+    KOLO_IFADDR=nonsense run -125 "$PERF" --tune "$folder/costs"
+    KOLO_IFADDR=nonsense run -125 "$PERF" -t 2 all_reduce -b 8 -e 8 --json "$folder/json" --csv "$folder/csv"
+    [ -z "$(ls "$folder")" ]
+    "$PERF" -n 100 --tune "$folder/costs" >"$BATS_TEST_TMPDIR/said" 2>&1 &
+    pid=$!
+    sleep 1
+    kill -9 "$pid"
+    wait "$pid" || true
+    [ -z "$(ls "$folder")" ]
+    echo earlier >"$folder/costs"
+    KOLO_IFADDR=nonsense run -125 "$PERF" --tune "$folder/costs"
+    [ "$(cat "$folder"/*)" = earlier ]
+}
+
 @test "two ranks on two hosts measure the way between them" {
     [[ "$PERF" != *san/bin/* ]] || skip "would measure the sanitizer, for minutes"
     local hosts='KOLO_HOST=h$RANK exec "$@" -n $((1 + RANK)) --tune "$0/$RANK"' # rank 0's number counts
@@ -610,7 +627,7 @@ END
     [ ! -e "$BATS_TEST_TMPDIR/1" ]
     run -125 "${PERF%-perf}run" -q -n 2 "$PERF" --tune "$BATS_TEST_TMPDIR/one"
     [[ "$output" == *"these are 2 ranks on 1:"* ]]
-    [ ! -s "$BATS_TEST_TMPDIR/one" ]
+    [ ! -e "$BATS_TEST_TMPDIR/one" ]
 }
 
 @test "the log says what each size goes by, and which wish it cannot follow" {

@@ -169,7 +169,8 @@ static int claim_too_much(kolo_group *group, void *argument)
     if (kolo_group_duplicate(group, &twin))
         return ranks_fail("duplicate");
     failed = ranks_expect(kolo_all_gather_bytes(group, blob, &all), KOLO_E_NOMEM,
-                          "more than memory has");
+                          "rank 1's blob of 18446744073709551615 bytes, with those of the ranks "
+                          "before it, is more than memory has");
     failed |= ranks_expect(kolo_broadcast_bytes(twin, large, &out, &nbytes, 0), KOLO_E_NOMEM,
                            "more than memory has");
     kolo_group_free(twin);

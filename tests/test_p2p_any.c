@@ -1,30 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Receives that take any rank or any tag, what they say they got, probes, and who is told what when
- * nobody is left to send.
+ * Receives that take any rank or any tag, what they say they got, and probes.
  */
 #include "group.h"
 #include "letters.h"
 
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
-
-static int expect_message(const kolo_message *message, int from, int tag, size_t count)
-{
-    if (message->from != from || message->tag != tag || message->count != count)
-        return ranks_fail("rank %d, tag %d, %zu elements instead of rank %d, tag %d, %zu",
-                          message->from, message->tag, message->count, from, tag, count);
-    return 0;
-}
 
 /* ---- any rank ------------------------------------------------------------------------------ */
 
@@ -42,7 +31,7 @@ static int collect(kolo_group *group, void *argument)
     for (int i = 0; rank == 0 && i < n * (n + 1) / 2 && !failed; i++) {
         failed |=
             kolo_recv_message(group, value, 3, KOLO_INT32, KOLO_ANY_RANK, KOLO_ANY_TAG, &message);
-        failed |= expect_message(&message, value[0], value[0] + 10, 1);
+        failed |= letter_expect(&message, value[0], value[0] + 10, 1);
         failed |= message.dtype != KOLO_INT32;
         from[message.from]++;
     }
@@ -91,7 +80,7 @@ static int match_in_order(kolo_group *group, void *argument)
         kolo_work_free(works[i]);
         if (!failed && values[i] != got[i])
             failed = ranks_fail("receive %d got message %d instead of %d", i, values[i], got[i]);
-        failed = failed ? failed : expect_message(&messages[i], 1, sent[got[i]], 1);
+        failed = failed ? failed : letter_expect(&messages[i], 1, sent[got[i]], 1);
     }
     return failed;
 }
@@ -151,7 +140,7 @@ static int talk_to_oneself(kolo_group *group, void *argument)
             failed |= kolo_work_wait(works[k], -1);
             kolo_work_free(works[k]);
         }
-        failed |= expect_message(&message, rank, 4, LONG) || !letter_is(got, LONG, 3);
+        failed |= letter_expect(&message, rank, 4, LONG) || !letter_is(got, LONG, 3);
     }
     free(sent);
     free(got);
@@ -184,7 +173,7 @@ static int exchange_in_a_subgroup(kolo_group *world, void *argument)
     }
     failed = kolo_batch(group, ops, 6) ? ranks_fail("batch") : 0;
     for (int i = 0; i < 3 && !failed; i++) {
-        failed = expect_message(&messages[i], values[i], 7, 1);
+        failed = letter_expect(&messages[i], values[i], 7, 1);
         seen |= 1 << values[i];
     }
     kolo_group_free(group);
@@ -254,26 +243,27 @@ static int ask_first(kolo_group *group, void *argument)
 {
     static const size_t lengths[] = {0, 3, 256, 1000, 40000};
     enum { N = sizeof lengths / sizeof *lengths };
+    const int rank = kolo_group_rank(group);
     kolo_message message;
     kolo_work *works[N];
     unsigned char *bytes[N];
     int found, failed = 0;
 
     (void)argument;
-    for (unsigned i = 0; kolo_group_rank(group) == 1 && i < N; i++) {
+    for (unsigned i = 0; rank == 1 && i < N; i++) {
         bytes[i] = letter_make(lengths[i], i);
         failed |= kolo_isend(group, bytes[i], lengths[i], KOLO_UINT8, 0, (int)i, &works[i]);
     }
-    for (int i = N; kolo_group_rank(group) == 0 && i-- > 0 && !failed;) {
+    for (int i = N; rank == 0 && i-- > 0 && !failed;) {
         const int from = i % 2 ? 1 : KOLO_ANY_RANK;
 
         for (int k = 0; k < 2 && !failed; k++) /* it stays */
             failed = kolo_probe(group, from, i, -1, &found, &message) || found != 1 ||
-                     expect_message(&message, 1, i, lengths[i]) || message.dtype != KOLO_UINT8;
+                     letter_expect(&message, 1, i, lengths[i]) || message.dtype != KOLO_UINT8;
         failed |= kolo_probe(group, from, 99, i % 3, &found, &message) || found;
         failed |= letter_take(group, message.count, (unsigned)i, message.from, message.tag);
     }
-    for (unsigned i = 0; kolo_group_rank(group) == 1 && i < N; i++) {
+    for (unsigned i = 0; rank == 1 && i < N; i++) {
         failed |= kolo_work_wait(works[i], -1);
         kolo_work_free(works[i]);
         free(bytes[i]);
@@ -294,7 +284,7 @@ static int ask_without_waiting(kolo_group *group, void *argument)
     }
     while (!found && !failed)
         failed = kolo_probe(group, KOLO_ANY_RANK, KOLO_ANY_TAG, 0, &found, &message);
-    failed |= expect_message(&message, 0, 3, 700);
+    failed |= letter_expect(&message, 0, 3, 700);
     return failed || letter_take(group, 700, 5, 0, 3);
 }
 
@@ -310,7 +300,7 @@ static int ask_oneself(kolo_group *group, void *argument)
     failed = kolo_probe(group, rank, 1, 0, &found, &message) || found || message.from != -5;
     failed |= kolo_isend(group, values, 2, KOLO_FLOAT32, rank, 1, &work);
     failed |= kolo_probe(group, KOLO_ANY_RANK, 1, 0, &found, &message) || found != 1;
-    failed |= expect_message(&message, rank, 1, 2) || message.dtype != KOLO_FLOAT32;
+    failed |= letter_expect(&message, rank, 1, 2) || message.dtype != KOLO_FLOAT32;
     failed |= kolo_recv(group, values, 2, KOLO_FLOAT32, rank, 1) || kolo_work_wait(work, -1);
     kolo_work_free(work);
     return failed ? ranks_fail("ask_oneself") : 0;
@@ -327,7 +317,7 @@ static int ask_and_leave(kolo_group *group, void *argument)
     if (kolo_group_rank(group) == 1)
         return letter_take(group, 2, 2, 0, 2) ||
                kolo_probe(group, argument ? KOLO_ANY_RANK : 0, 1, -1, &found, &message) || !found ||
-               expect_message(&message, 0, 1, 5);
+               letter_expect(&message, 0, 1, 5);
     if (letter_post(group, 5, 1, 1, 1) || letter_post(group, 2, 2, 1, 2))
         return 1;
     return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, 1, 3), KOLO_E_PEER_LOST,
@@ -373,267 +363,6 @@ static void probes_say_what_a_receive_would_get(void **state)
     letters_run(1, ask_wrongly);
 }
 
-/* ---- nobody is left ------------------------------------------------------------------------ */
-
-/* The others leave one after another, each with a message behind one that nobody asks for. */
-static int leave(kolo_group *group, void *argument)
-{
-    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    int failed = 0;
-    char byte;
-
-    (void)argument;
-    if (rank) {
-        ranks_nap_ms(20 * rank);
-        return letter_post(group, 9, 1, 0, 8) || letter_post(group, 5, 2, 0, 7);
-    }
-    ranks_nap_ms(20 * n); /* most have gone by now */
-    for (int i = 1; i < n && !failed; i++)
-        failed = letter_take(group, 5, 2, KOLO_ANY_RANK, 7);
-    return failed ||
-           ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 7), KOLO_E_PEER_LOST,
-                        "all other ranks have freed their groups") ||
-           ranks_expect(kolo_group_error(group, NULL), KOLO_E_PEER_LOST,
-                        n == 2 ? "; have freed the group: rank 1; rank 1 has sent one of tag 8, 9 "
-                                 "bytes, that is not asked for"
-                               : "; have freed the group: rank 1-3; rank 1 has sent one of tag 8");
-}
-
-/* A rank that never had a link, and goes, is not missed. */
-static int leave_in_silence(kolo_group *group, void *argument)
-{
-    const int rank = kolo_group_rank(group);
-
-    (void)argument;
-    if (rank == 1)
-        return 0;
-    ranks_nap_ms(60);
-    if (rank == 2)
-        ranks_nap_ms(60);
-    return rank == 0 ? letter_take(group, 5, 2, KOLO_ANY_RANK, 7) : letter_post(group, 5, 2, 0, 7);
-}
-
-/* The courier attends to a receive of any rank while all but oneself have left. */
-static int outstay_the_others(kolo_group *group, void *argument)
-{
-    enum { ROOM = 8 << 20 }; /* more than fits into the slots */
-    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
-    unsigned char *room = malloc(ROOM), *mine = letter_make(LONG, 3);
-    kolo_work *receiving = NULL;
-    kolo_message message;
-    int failed = 0;
-
-    (void)argument;
-    if (rank)
-        failed = letter_post(group, 4, 1, 0, 1);
-    for (int i = 1; i < n && !rank && !failed; i++)
-        failed = letter_take(group, 4, 1, i, 1);
-    if (!rank) {
-        failed |= kolo_irecv_message(group, room, ROOM, KOLO_UINT8, KOLO_ANY_RANK, 4, &message,
-                                     &receiving);
-        ranks_nap_ms(100); /* until they have gone */
-        failed |= kolo_send(group, mine, LONG, KOLO_UINT8, 0, 4);
-        failed |= kolo_work_wait(receiving, -1);
-        failed |= expect_message(&message, 0, 4, LONG) || !letter_is(room, LONG, 3);
-        kolo_work_free(receiving);
-    }
-    free(mine);
-    free(room);
-    return failed ? ranks_fail("outstay_the_others") : 0;
-}
-
-static void those_who_leave_are_not_waited_for(void **state)
-{
-    (void)state;
-    letters_run(2, leave);
-    letters_run(4, leave);
-    letters_run(3, leave_in_silence);
-    letters_run(2, outstay_the_others);
-    letters_run(3, outstay_the_others);
-}
-
-static int wait_too_long(kolo_group *group, void *argument)
-{
-    char byte;
-    int err;
-
-    (void)argument;
-    if (kolo_barrier(group) || kolo_group_set_timeout(group, 300))
-        return ranks_fail("set_timeout");
-    if (kolo_group_rank(group) == 0) {
-        err = kolo_recv(group, &byte, 1, KOLO_UINT8, KOLO_ANY_RANK, 2);
-    } else {
-        ranks_nap_ms(600);
-        err = kolo_barrier(group);
-    }
-    return ranks_expect(err, KOLO_E_TIMEOUT,
-                        "rank 0 waited 300 ms for a message of tag 2 from any rank");
-}
-
-static int abort_the_wait(kolo_group *group, void *argument)
-{
-    char byte;
-
-    (void)argument;
-    if (kolo_group_rank(group) == 1) {
-        ranks_nap_ms(30);
-        kolo_group_abort(group, "enough");
-        return 0;
-    }
-    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_UINT8, KOLO_ANY_RANK, KOLO_ANY_TAG),
-                        KOLO_E_ABORTED, "enough");
-}
-
-/* The same for one who only asks. */
-static int abort_who_asks(kolo_group *group, void *argument)
-{
-    int found = 0, done = 0, err = letter_post(group, 1, 1, 1 - kolo_group_rank(group), 1);
-    char bytes[2] = {0};
-    kolo_message message;
-    kolo_work *work;
-
-    (void)argument;
-    err |= letter_take(group, 1, 1, 1 - kolo_group_rank(group), 1);
-    if (err || kolo_irecv(group, bytes, 2, KOLO_INT8, KOLO_ANY_RANK, 2, &work))
-        return ranks_fail("abort_who_asks");
-    if (kolo_group_rank(group) == 1) {
-        ranks_nap_ms(30);
-        kolo_group_abort(group, "enough");
-    }
-    while (!err && !done)
-        err = kolo_work_test(work, &done);
-    kolo_work_free(work);
-    for (int i = 0; i < 2 && !found && err == KOLO_E_ABORTED; i++)
-        err = kolo_probe(group, KOLO_ANY_RANK, 3, 0, &found, &message);
-    return ranks_expect(err, KOLO_E_ABORTED, "enough");
-}
-
-static void waits_end(void **state)
-{
-    (void)state;
-    letters_run(2, wait_too_long);
-    letters_run(3, abort_the_wait);
-    letters_run(2, abort_who_asks);
-}
-
-/* Rank 1 dies after it has sent something; everybody waits for anybody. */
-static int die(kolo_group *group, void *argument)
-{
-    const int rank = kolo_group_rank(group);
-    kolo_message message;
-    int found;
-
-    if (rank == 1 && (letter_post(group, 4, 1, 0, 1) || letter_take(group, 4, 1, 0, 2)))
-        return 1;
-    if (rank == 1)
-        raise(SIGKILL);
-    if (rank == 0 && (letter_take(group, 4, 1, KOLO_ANY_RANK, 1) || letter_post(group, 4, 1, 1, 2)))
-        return 1;
-    if (argument)
-        return ranks_expect(kolo_probe(group, KOLO_ANY_RANK, 3, -1, &found, &message),
-                            KOLO_E_PEER_LOST, "rank 1 (");
-    return ranks_expect(kolo_recv(group, &found, 1, KOLO_INT32, KOLO_ANY_RANK, 3), KOLO_E_PEER_LOST,
-                        "rank 1 (");
-}
-
-/* Rank 1 dies before it has a link, while it is only one of those who may send. */
-static int die_unmet(kolo_group *group, void *argument)
-{
-    const int rank = kolo_group_rank(group);
-
-    (void)argument;
-    if (rank == 1)
-        raise(SIGKILL);
-    if (rank == 2) {
-        ranks_nap_ms(800); /* until its end has been seen */
-        return letter_post(group, 4, 1, 0, 1);
-    }
-    if (letter_take(group, 4, 1, KOLO_ANY_RANK, 1))
-        return 1;
-    return ranks_expect(kolo_send(group, &rank, 1, KOLO_INT32, 1, 3), KOLO_E_PEER_LOST,
-                        "rank 1 (") |
-           ranks_expect(kolo_send(group, &rank, 1, KOLO_INT32, 1, 3), KOLO_E_PEER_LOST,
-                        "it ended before it had connected");
-}
-
-/* Rank 1 dies as before, and nobody sends; rank 2 waits itself. */
-static int wait_beside_the_dead(kolo_group *group, void *argument)
-{
-    const int rank = kolo_group_rank(group);
-    char byte;
-
-    (void)argument;
-    if (rank == 1)
-        raise(SIGKILL);
-    if (kolo_group_set_timeout(group, rank ? 3000 : 2500))
-        return ranks_fail("set_timeout");
-    return ranks_expect(
-        kolo_recv(group, &byte, 1, KOLO_INT8, rank ? 0 : KOLO_ANY_RANK, rank ? 5 : 6),
-        KOLO_E_TIMEOUT,
-        "rank 0 waited 2500 ms for a message of tag 6 from any rank; ended before they had "
-        "connected: rank 1; rank 2 waits for a message of tag 5 from rank 0; KOLO_TIMEOUT_MS");
-}
-
-/* All wait for anybody. */
-static int wait_for_anybody(kolo_group *group, void *argument)
-{
-    const int rank = kolo_group_rank(group);
-    char byte;
-
-    (void)argument;
-    if (kolo_group_set_timeout(group, rank ? 3000 : 2500))
-        return ranks_fail("set_timeout");
-    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 6), KOLO_E_TIMEOUT,
-                        "of tag 6 from any rank; wait for a message: rank 1-3; KOLO_TIMEOUT_MS");
-}
-
-/* The others have gone. */
-static int outlive_all(kolo_group *group, void *argument)
-{
-    char byte;
-
-    (void)argument;
-    if (kolo_group_rank(group))
-        raise(SIGKILL);
-    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 6), KOLO_E_PEER_LOST,
-                        "all other ranks have freed their groups or ended, while rank 0 waits for "
-                        "a message of tag 6 from any; ended before they had connected: rank 1, 2");
-}
-
-static void who_does_not_send_is_told(void **state)
-{
-    static const char *const transports[] = {"shm", "rdma", "tcp"};
-    struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
-
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        letters_set(transports[i], true);
-        ranks.tolerated = 1;
-        assert_int_equal(ranks_run(&ranks, wait_beside_the_dead, NULL), 0);
-        ranks.tolerated = 2;
-        assert_int_equal(ranks_run(&ranks, outlive_all, NULL), 0);
-    }
-    letters_set("shm", true);
-    assert_int_equal(
-        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 4}, wait_for_anybody, NULL), 0);
-}
-
-static void the_dead_are_named(void **state)
-{
-    static const char *const transports[] = {"shm", "rdma", "tcp"};
-
-    (void)state;
-    for (int i = 0; i < 6; i++) {
-        letters_set(transports[i % 3], true);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1},
-                                   die, i / 3 ? &i : NULL),
-                         0);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1},
-                                   die_unmet, NULL),
-                         0);
-    }
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -643,10 +372,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(batches_say_what_they_got),
         cmocka_unit_test(testing_alone_gets_on),
         cmocka_unit_test(probes_say_what_a_receive_would_get),
-        cmocka_unit_test(those_who_leave_are_not_waited_for),
-        cmocka_unit_test(waits_end),
-        cmocka_unit_test(the_dead_are_named),
-        cmocka_unit_test(who_does_not_send_is_told),
     };
 
     if (argc > 1)

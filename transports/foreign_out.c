@@ -223,7 +223,7 @@ void ko_foreign_take_back(struct ko_link *link)
     struct ko_foreign_out *out = link->foreign_out;
     bool is_late = false;
 
-    link->credit = ko_load_ordered(&link->outbox->credit);
+    ko_window_take_credit(link);
     settle_released(link);
     for (; out->settled < out->last; out->settled++) {
         const uint32_t index = (uint32_t)(out->settled % link->slots);
@@ -316,7 +316,7 @@ uint64_t ko_foreign_settled(struct ko_link *link)
     int64_t now_ns;
 
     ko_foreign_help(link);
-    link->credit = ko_load_ordered(&link->outbox->credit);
+    ko_window_take_credit(link);
     settle_released(link);
     if (out->settled >= out->last || ++out->looks % LOOKS)
         return out->settled;

@@ -9,6 +9,7 @@
 #include "reference.h"
 #include "status.h"
 #include "window.h"
+#include "window_memory.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -140,8 +141,10 @@ int ko_link_is_flushed(struct ko_link *link)
     if (link->posts)
         while (link->flushed < link->sent && !link->posts[link->flushed % link->slots].is_queued)
             link->flushed++;
-    else
-        link->flushed = link->credit = ko_load_ordered(&link->outbox->credit);
+    else {
+        ko_window_take_credit(link);
+        link->flushed = link->credit;
+    }
     if (link->foreign_out && link->flushed < link->referenced)
         link->flushed = ko_foreign_settled(link);
     return link->flushed >= link->referenced ? KOLO_OK : KO_AGAIN;

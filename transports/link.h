@@ -87,13 +87,17 @@ struct ko_link {
     /* windows */
     struct ko_window *inbox, *outbox;
     uint64_t credit;                    /* the peer's, as last seen */
+    uint64_t sendable;                  /* slices, of all, for which there are slots by that */
     uint64_t given;                     /* ours, as last rung for */
     struct ko_slot *next_out, *next_in; /* sent % slots of the outbox, received % slots of ours */
-    const struct ko_slot *end_out, *end_in; /* behind the last of them */
-    unsigned protocols;                     /* protocols.h */
-    uint32_t inline_end;                    /* bodies of fewer bytes lie in their slots */
-    const atomic_int *limit_ms;             /* of its owner's waits; set before it opens, or NULL */
-    const atomic_int *failed;               /* not 0 once its owner has failed; likewise */
+    const struct ko_slot *end_out;      /* behind the last of them */
+    struct ko_slot *end_in;             /* likewise, of those whose heads have memory */
+    size_t begun_out, begun_in;         /* bytes of the windows' fronts that have memory */
+    bool lacks_head;                    /* next_in has none (window_memory.h) */
+    unsigned protocols;                 /* protocols.h */
+    uint32_t inline_end;                /* bodies of fewer bytes lie in their slots */
+    const atomic_int *limit_ms;         /* of its owner's waits; set before it opens, or NULL */
+    const atomic_int *failed;           /* not 0 once its owner has failed; likewise */
     bool is_crowded; /* set before it opens: ranks of this host take turns on the cores */
     bool has_waited; /* the last look found no slice */
     bool is_split;   /* both ends order others' accesses before they sleep */

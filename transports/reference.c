@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "status.h"
 #include "window.h"
+#include "window_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ static bool lies_in(const struct ko_segment *segment, const void *from, size_t n
 /* A number for one more segment; KO_ANNOUNCED if there is none. */
 static size_t free_number(struct ko_link *link, struct ko_references *references)
 {
-    link->credit = ko_load_ordered(&link->outbox->credit);
+    ko_window_take_credit(link);
     for (size_t i = 0; i < references->nlent; i++)
         if (!references->lent[i].segment || (atomic_load(&references->lent[i].segment->is_freed) &&
                                              references->lent[i].last <= link->credit))

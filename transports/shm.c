@@ -94,7 +94,7 @@ static int greet(struct shm_wire *wire)
 {
     const struct ko_hello *hello = &wire->own_hello;
     int err = ko_segment_begin(ko_window_bytes(hello->slots, hello->slice_bytes),
-                               ko_window_front(hello->slots), &wire->own);
+                               ko_window_begun(hello->slots), &wire->own);
 
     if (err)
         return err;

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -40,12 +41,10 @@ static void hasten(int fd)
 
 void ko_stream_begin(struct ko_stream *stream, int fd, bool is_unix, bool is_connecting)
 {
-    memset(stream, 0, offsetof(struct ko_stream, ahead));
+    *stream = (struct ko_stream){.pass_fd = -1, .got_fd = -1};
     ko_fork_fd_keep(&stream->socket, fd);
     stream->is_unix = is_unix;
     stream->is_connecting = is_connecting;
-    stream->pass_fd = -1;
-    stream->got_fd = -1;
     if (!is_connecting)
         hasten(fd);
 }
@@ -416,16 +415,31 @@ static size_t whole(const struct ko_frame *frame)
     return ko_stream_head_bytes(frame->nbytes) + frame->nbytes;
 }
 
-/* Has at least nbytes <= KO_STREAM_LITTLE in the buffer, or KO_AGAIN. */
+/* Bytes that the buffer is to be filled with. */
+static size_t most_ahead(const struct ko_stream *stream)
+{
+    if (stream->is_unix)
+        return KO_STREAM_CONTROL;
+    return whole(&stream->frame) <= KO_STREAM_AHEAD ? KO_STREAM_AHEAD : KO_STREAM_LITTLE;
+}
+
+static int make_ahead(struct ko_stream *stream)
+{
+    if (!stream->ahead)
+        stream->ahead = ko_alloc_unset(stream->is_unix ? KO_STREAM_CONTROL : KO_STREAM_AHEAD,
+                                       "what a peer sends");
+    return stream->ahead ? KOLO_OK : KOLO_E_NOMEM;
+}
+
+/* Has at least nbytes <= KO_STREAM_CONTROL in the buffer, or KO_AGAIN. */
 static int look_ahead(struct ko_stream *stream, size_t nbytes)
 {
-    const size_t most =
-        whole(&stream->frame) <= KO_STREAM_AHEAD ? KO_STREAM_AHEAD : KO_STREAM_LITTLE;
+    const size_t most = most_ahead(stream);
     size_t have = stream->ahead_end - stream->ahead_at;
     size_t n;
-    int err;
+    int err = have < nbytes ? make_ahead(stream) : KOLO_OK;
 
-    while (have < nbytes) {
+    while (!err && have < nbytes) {
         memmove(stream->ahead, stream->ahead + stream->ahead_at, have);
         stream->ahead_at = 0;
         stream->ahead_end = have;
@@ -435,7 +449,7 @@ static int look_ahead(struct ko_stream *stream, size_t nbytes)
         stream->ahead_end += n;
         have += n;
     }
-    return KOLO_OK;
+    return err;
 }
 
 int ko_stream_check(const struct ko_frame *frame, size_t most)
@@ -551,7 +565,10 @@ void ko_stream_end(struct ko_stream *stream)
     while (stream->nfds)
         close(stream->fds[--stream->nfds]);
     ko_cipher_free(stream->cipher);
+    free(stream->ahead);
     stream->cipher = NULL;
+    stream->ahead = NULL;
+    stream->ahead_at = stream->ahead_end = 0;
     stream->got_fd = -1;
 }
 

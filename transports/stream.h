@@ -16,6 +16,9 @@
  * less is. */
 enum { KO_STREAM_AHEAD = 16384 + 2 * sizeof(struct ko_frame), KO_STREAM_LITTLE = 4096 };
 
+/* The same beside a window, whose wire carries little: two of the longest control messages. */
+enum { KO_STREAM_CONTROL = 2 * (sizeof(struct ko_frame) + KO_CONTROL_BYTES) };
+
 /* Bytes that wait for others to go with them, at most. */
 enum { KO_STREAM_HELD = 32768 };
 
@@ -63,7 +66,7 @@ struct ko_stream {
     struct ko_frame frame; /* before the first: of no bytes */
     size_t body_done;
     size_t ahead_at, ahead_end;
-    unsigned char ahead[KO_STREAM_AHEAD];
+    unsigned char *ahead; /* made by the first look */
 };
 
 /* Begins on a connected or connecting socket, which becomes the stream's. */

@@ -35,9 +35,9 @@ int ko_window_link_start(struct ko_link *link)
     link->inbox = link->wire->inbox;
     link->outbox = link->wire->outbox;
     link->next_in = ko_window_slot(link->inbox, 0);
-    link->end_in = link->next_in + link->slots;
     link->next_out = ko_window_slot(link->outbox, 0);
     link->end_out = link->next_out + link->slots;
+    ko_window_memory_begin(link);
     link->ops = &ko_window_link_ops;
     ko_store_release(&link->inbox->fences, ko_fence_is_split());
     err = ko_protocols_read(&link->protocols);
@@ -60,32 +60,34 @@ int ko_window_ring_receiver(struct ko_link *link)
     return ring(link, &link->outbox->receiver_sleeps);
 }
 
-/* Looks for the peer's credit; whether the next slot is free. */
-static __attribute__((noinline)) bool look_for_slot(struct ko_link *link)
+/* Looks for the peer's credit: KO_AGAIN if the next slot is not free. */
+static __attribute__((noinline)) int look_for_slot(struct ko_link *link)
 {
     if (link->foreign_out)
         ko_foreign_help(link);
-    link->credit = ko_load_ordered(&link->outbox->credit);
+    ko_window_take_credit(link);
     link->is_split = ko_fence_is_split() && ko_load_acquire(&link->outbox->fences);
     ko_window_places_free(link);
-    return ko_window_sees_slot(link);
+    if (ko_window_sees_slot(link))
+        return KOLO_OK;
+    return link->credit + link->slots > link->sent ? ko_window_reserve_slot(link) : KO_AGAIN;
 }
 
-/* Whether the next slot is free; looks for the peer's credit only where that may matter. */
-static bool has_slot(struct ko_link *link, size_t nbytes)
+/* KO_AGAIN if the next slot is not free; looks for the peer's credit only where that may matter. */
+static int find_slot(struct ko_link *link, size_t nbytes)
 {
     if (ko_window_sees_slot(link) && (nbytes < KO_PROMPT || ko_window_is_due(&link->places)))
-        return true;
+        return KOLO_OK;
     return look_for_slot(link);
 }
 
 static int window_room(struct ko_link *link, size_t nbytes, void **place)
 {
     uint64_t at;
-    int err;
+    int err = find_slot(link, nbytes);
 
-    if (!has_slot(link, nbytes))
-        return KO_AGAIN;
+    if (err)
+        return err;
     if (ko_window_goes_inline(link, nbytes)) {
         *place = ko_slot_body(link->next_out, nbytes);
         return KOLO_OK;
@@ -220,10 +222,13 @@ static __attribute__((noinline)) int post_long(struct ko_link *link, const struc
 static int window_post(struct ko_link *link, const struct ko_stamp *stamp, const void *from,
                        size_t nbytes)
 {
+    int err;
+
     if (!ko_window_posts_inline(link, from, nbytes))
         return post_long(link, stamp, from, nbytes);
-    if (!has_slot(link, nbytes))
-        return KO_AGAIN;
+    err = find_slot(link, nbytes);
+    if (err)
+        return err;
     return ko_window_give(link, stamp, from, nbytes) ? ko_window_ring_receiver(link) : KOLO_OK;
 }
 
@@ -232,10 +237,10 @@ int ko_window_lend(struct ko_link *link, const struct ko_stamp *stamp, const voi
 {
     struct ko_reference references[2];
     bool is_made = false;
-    int err = KOLO_OK;
+    int err = find_slot(link, 0);
 
-    if (!has_slot(link, 0))
-        return KO_AGAIN;
+    if (err)
+        return err;
     if (link->protocols & KO_PROTO_REFERENCE)
         err = ko_reference_make(link, from, nbytes, &references[0], &is_made);
     if (!err && is_made)
@@ -248,7 +253,9 @@ int ko_window_lend(struct ko_link *link, const struct ko_stamp *stamp, const voi
 
 int ko_window_tell_placed(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
 {
-    return has_slot(link, 0) ? publish(link, KO_FRAME_PLACED, stamp, nbytes) : KO_AGAIN;
+    int err = find_slot(link, 0);
+
+    return err ? err : publish(link, KO_FRAME_PLACED, stamp, nbytes);
 }
 
 /* Whether the next slice's bytes are still their sender's. */
@@ -271,8 +278,11 @@ static int64_t most_of(const struct ko_link *link)
 
 static int window_next(struct ko_link *link, const struct ko_frame **frame)
 {
+    int err = link->lacks_head ? ko_window_find_head(link) : KOLO_OK;
     const struct ko_slot *slot = link->next_in;
 
+    if (err)
+        return err;
     if (ko_load_ordered(&slot->step) != link->received + 1) {
         link->has_waited = true;
         return KO_AGAIN;

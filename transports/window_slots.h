@@ -11,6 +11,7 @@
 #include "link.h"
 #include "reference.h"
 #include "window.h"
+#include "window_memory.h"
 
 /* Rings for the peer, who sleeps until a slice comes. */
 int ko_window_ring_receiver(struct ko_link *link);
@@ -92,10 +93,10 @@ static inline bool ko_window_posts_inline(const struct ko_link *link, const void
            (nbytes < KO_REFERENCE_LEAST || !ko_window_may_refer(link, from, nbytes));
 }
 
-/* Whether the next slot is known to be free. */
+/* Whether the next slot is known to be free, and has memory. */
 static inline bool ko_window_sees_slot(const struct ko_link *link)
 {
-    return link->credit + link->slots > link->sent;
+    return link->sent < link->sendable;
 }
 
 /* Whether the next slice is here. */
@@ -122,7 +123,8 @@ static inline const void *ko_window_match(struct ko_link *link, const struct ko_
 static inline void ko_window_advance(struct ko_link *link)
 {
     link->received++;
-    link->next_in = ko_window_following(link->inbox, link->end_in, link->next_in);
+    link->next_in =
+        link->next_in + 1 < link->end_in ? link->next_in + 1 : ko_window_following_head(link);
 }
 
 /* Releases what lay in its slot. Credit is given for half the slots at once: a shared line less to

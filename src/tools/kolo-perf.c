@@ -46,15 +46,23 @@ static int divert_table(struct results *results)
     return KOLO_OK;
 }
 
-/* Better said before an hour of measuring than after it. What is in the file stays there. */
+/* Better said before an hour of measuring than after it. What is in the file stays there, and none
+ * is left behind that was not there: measuring may end early. */
 static int check_writable(const char *path)
 {
-    const bool is_file = path && !is_dash(path);
-    FILE *file = is_file ? fopen(path, "ae") : NULL;
+    int fd;
 
-    if (file)
-        fclose(file);
-    return is_file && !file ? ko_fail_errno(errno, "%s", path) : KOLO_OK;
+    if (!path || is_dash(path))
+        return KOLO_OK;
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        unlink(path);
+    else if (errno == EEXIST)
+        fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600); /* of a link to none */
+    if (fd < 0)
+        return ko_fail_errno(errno, "%s", path);
+    close(fd);
+    return KOLO_OK;
 }
 
 static int prepare_files(struct results *results)
@@ -173,6 +181,8 @@ static int tune(const struct ko_perf_options *options)
     double apart = 0;
     int err = is_first ? check_writable(path) : KOLO_OK;
 
+    if (!err && is_first)
+        err = ko_tuning_check_beside(path);
     if (!err)
         err = ko_perf_tune(&options->placement, options->nsamples, &costs, &apart);
     if (!err && is_first)
