@@ -315,7 +315,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * that is to or from the same rank, with the same tag. If the group fails, its streams go on, and
  * kolo_group_error says why. Among up to 16 ranks, threads or processes, that all use one GPU the
  * buffers of collectives stay there; if they use several of one host that have access to each
- * other's memory, what has to goes from GPU to GPU; and a message of more than 128 bytes goes by
+ * other's memory, also such as CUDA_VISIBLE_DEVICES hides from a rank,
+ * what has to goes from GPU to GPU; and a message of more than 128 bytes goes by
  * one copy of the receiver's, for which its sender waits. Among as many on each of several hosts,
  * where all of each host can do that, or where each is alone on its host and all have RDMA adapters
  * that may reach GPU memory, each takes only its share of a long all_reduce, all_gather or

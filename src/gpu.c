@@ -200,7 +200,7 @@ int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid)
     return ko_cuda_check(gpu->cuda, result, "the GPU does not say which one it is");
 }
 
-/* False: this process does not see it. */
+/* False: the driver does not list it, as where CUDA_VISIBLE_DEVICES hides it. */
 static bool find_device(const struct ko_cuda *cuda, const ko_cu_uuid *uuid, ko_cu_device *device)
 {
     ko_cu_uuid found;
@@ -215,18 +215,27 @@ static bool find_device(const struct ko_cuda *cuda, const ko_cu_uuid *uuid, ko_c
     return false;
 }
 
-bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
+/* With the context, of one that the driver lists. */
+static bool reaches(const struct ko_cuda *cuda, ko_cu_device other)
 {
-    ko_cu_device own, other;
+    ko_cu_device own;
     int does = 0;
 
+    return !cuda->context_device(&own) &&
+           (own == other || (!cuda->device_reaches(&does, own, other) && does));
+}
+
+enum ko_gpu_access ko_gpu_access_to(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
+{
+    enum ko_gpu_access access = KO_GPU_ACCESS_UNKNOWN;
+    ko_cu_device other;
+
     if (ko_gpu_enter(gpu))
-        return false;
-    if (!gpu->cuda->context_device(&own) && find_device(gpu->cuda, uuid, &other) &&
-        (own == other || gpu->cuda->device_reaches(&does, own, other)))
-        does = own == other;
+        return KO_GPU_NO_ACCESS;
+    if (find_device(gpu->cuda, uuid, &other))
+        access = reaches(gpu->cuda, other) ? KO_GPU_ACCESS : KO_GPU_NO_ACCESS;
     ko_gpu_leave(gpu);
-    return does;
+    return access;
 }
 
 bool ko_gpu_has_kernels(const struct ko_gpu *gpu)

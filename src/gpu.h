@@ -59,8 +59,10 @@ uint64_t ko_cuda_length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t mo
 int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
 
 /* Whether this GPU can be given access to the memory of the one with that number: itself, or one
- * that this process sees too, and that the machine has a way to. */
-bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
+ * that the machine has a way to. Of one that the driver does not list here, but in another process
+ * (CUDA_VISIBLE_DEVICES), only to open its memory tells. */
+enum ko_gpu_access { KO_GPU_NO_ACCESS, KO_GPU_ACCESS, KO_GPU_ACCESS_UNKNOWN };
+enum ko_gpu_access ko_gpu_access_to(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
 
 /* Whether there are kernels for it; if not, the log has said why. */
 bool ko_gpu_has_kernels(const struct ko_gpu *gpu);

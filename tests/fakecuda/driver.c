@@ -88,16 +88,42 @@ ko_cu_result double_enter(const char *function)
     return is_started || !strcmp(function, "cuInit") ? KO_CU_SUCCESS : KO_CU_NOT_INITIALIZED;
 }
 
+bool double_exists(ko_cu_device device)
+{
+    return device >= 0 && device < DOUBLE_MOST_DEVICES &&
+           device < double_number("FAKECUDA_DEVICES", 1);
+}
+
+/* The GPU of an ordinal, which need not be its own number; -1: there is none. */
+static ko_cu_device gpu_of(int ordinal)
+{
+    const char *list = getenv("FAKECUDA_VISIBLE");
+    int gpu = ordinal;
+
+    if (list && *list) {
+        for (; list && ordinal > 0; ordinal--)
+            list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL;
+        gpu = list && !ordinal ? atoi(list) : -1;
+    }
+    return double_exists(gpu) ? gpu : -1;
+}
+
 static int count_devices(void)
 {
-    const int n = double_number("FAKECUDA_DEVICES", 1);
+    int n = 0;
 
-    return n < DOUBLE_MOST_DEVICES ? n : DOUBLE_MOST_DEVICES;
+    while (gpu_of(n) >= 0)
+        n++;
+    return n;
 }
 
 bool double_is_gpu(ko_cu_device device)
 {
-    return device >= 0 && device < count_devices();
+    int i = 0;
+
+    while (gpu_of(i) >= 0 && gpu_of(i) != device)
+        i++;
+    return gpu_of(i) >= 0;
 }
 
 __attribute__((visibility("default"))) ko_cu_result
@@ -184,8 +210,8 @@ ko_cu_result double_device_count(int *count)
 
 ko_cu_result double_device(ko_cu_device *device, int ordinal)
 {
-    *device = ordinal;
-    return double_is_gpu(ordinal) ? double_enter("cuDeviceGet") : KO_CU_INVALID_DEVICE;
+    *device = gpu_of(ordinal);
+    return *device >= 0 ? double_enter("cuDeviceGet") : KO_CU_INVALID_DEVICE;
 }
 
 ko_cu_result double_device_name(char *name, int nbytes, ko_cu_device device)
@@ -245,6 +271,8 @@ bool double_reaches(ko_cu_device device, ko_cu_device peer)
 {
     const int n = double_number("FAKECUDA_PEERS", DOUBLE_MOST_DEVICES);
 
+    if (peer < 0 || (!double_is_gpu(peer) && !double_number("FAKECUDA_HIDDEN", 1)))
+        return false;
     return device == peer || device / n == peer / n;
 }
 

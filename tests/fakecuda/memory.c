@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { NO_DEVICE = -2 }; /* CU_DEVICE_INVALID */
+
 /* ---- its own --------------------------------------------------------------------------------- */
 
 bool double_has_room(size_t nbytes)
@@ -87,7 +89,8 @@ static ko_cu_result describe(const struct double_range *range, int attribute, vo
 {
     switch (attribute) {
     case KO_CU_POINTER_CONTEXT:
-        *(ko_cu_context *)value = double_context_of(range->device);
+        *(ko_cu_context *)value =
+            double_is_gpu(range->device) ? double_context_of(range->device) : NULL;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_MEMORY_TYPE:
         *(unsigned *)value = range->kind == DOUBLE_HOST ? KO_CU_MEMORY_HOST : KO_CU_MEMORY_DEVICE;
@@ -99,7 +102,7 @@ static ko_cu_result describe(const struct double_range *range, int attribute, vo
         *(unsigned *)value = 0;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_DEVICE:
-        *(int *)value = range->device;
+        *(int *)value = double_is_gpu(range->device) ? range->device : NO_DEVICE;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_HAS_LEGACY_IPC:
         *(unsigned *)value = range->kind == DOUBLE_DEVICE;
@@ -230,7 +233,7 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
     memcpy(&passport, handle.bytes, sizeof passport);
     if (!result && (flags != KO_CU_IPC_LAZY_PEER_ACCESS || !double_context()))
         result = double_context() ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
-    if (!result && !double_is_gpu(passport.device)) /* no handle of the driver's */
+    if (!result && !double_exists(passport.device)) /* no handle of the driver's */
         result = KO_CU_INVALID_VALUE;
     if (!result && passport.pid == getpid())
         result = KO_CU_INVALID_CONTEXT; /* its own memory has an address already */
