@@ -238,6 +238,11 @@ enum ko_gpu_access ko_gpu_access_to(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
     return access;
 }
 
+bool ko_gpu_is_stopped(const struct ko_gpu *gpu)
+{
+    return atomic_load(gpu->stop);
+}
+
 bool ko_gpu_has_kernels(const struct ko_gpu *gpu)
 {
     return gpu->has_kernels;

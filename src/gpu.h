@@ -64,6 +64,9 @@ int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
 enum ko_gpu_access { KO_GPU_NO_ACCESS, KO_GPU_ACCESS, KO_GPU_ACCESS_UNKNOWN };
 enum ko_gpu_access ko_gpu_access_to(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
 
+/* Whether what *stop of ko_gpu_open says is that no call waits any more. */
+bool ko_gpu_is_stopped(const struct ko_gpu *gpu);
+
 /* Whether there are kernels for it; if not, the log has said why. */
 bool ko_gpu_has_kernels(const struct ko_gpu *gpu);
 
