@@ -20,6 +20,7 @@
 struct presence {
     ko_cu_uuid gpu;
     uint32_t has_kernels;
+    uint32_t can_wait;     /* its streams, for words */
     uint32_t has_adapters; /* that may reach it, from other hosts */
 };
 
@@ -245,9 +246,17 @@ static void describe_self(kolo_group *group, struct presence *presence)
     *presence = (struct presence){.has_kernels = 0};
     if (group->gpu && !ko_gpu_identify(group->gpu, &presence->gpu)) {
         presence->has_kernels = ko_gpu_has_kernels(group->gpu);
+        presence->can_wait = ko_gpu_can_wait(group->gpu);
         presence->has_adapters = ko_endpoint_reaches_gpus(group->endpoint) &&
                                  strcmp(ko_config_text(KO_CONFIG_GPUDIRECT), "0") != 0;
     }
+}
+
+static bool has_means(const struct presence *all, int rank)
+{
+    if (all[rank].has_kernels && !all[rank].can_wait)
+        ko_log(KO_LOG_INFO, "streams of rank %d's GPU cannot wait for others'", rank);
+    return all[rank].has_kernels && all[rank].can_wait;
 }
 
 /* Whether the ranks of a host could reach each other's memory, or adapters that of all, and any
@@ -258,7 +267,7 @@ static bool are_on_gpus(const kolo_group *group, const struct presence *all)
     bool are = true;
 
     for (int r = 0; r < group->size && are; r++)
-        are = all[r].has_kernels && (can_share || all[r].has_adapters);
+        are = has_means(all, r) && (can_share || all[r].has_adapters);
     return are;
 }
 

@@ -116,6 +116,21 @@ static int make_page(struct ko_gpu *gpu)
                          "a registered page has no address on the GPU");
 }
 
+/* With the context: by the least that can be tried, a word that is written and is there then. */
+static void find_waits(struct ko_gpu *gpu)
+{
+    const int err = ko_cuda_check(
+        gpu->cuda,
+        ko_cuda_try_words(gpu->cuda, gpu->own, gpu->page_at + offsetof(struct ko_gpu_page, tried)),
+        "its streams cannot wait for a word");
+
+    gpu->can_wait = !err;
+    if (err)
+        ko_log(KO_LOG_INFO,
+               "calls of GPU memory go by way of the host, and return when they are done: %s",
+               kolo_last_error());
+}
+
 /* Calls go on in threads of the group's, where that handle is another stream. */
 static int check_stream(void *stream)
 {
@@ -152,6 +167,8 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
         err = make_streams(gpu);
         if (!err)
             err = make_page(gpu);
+        if (!err)
+            find_waits(gpu);
         ko_gpu_leave(gpu);
     }
     if (err) {
@@ -241,6 +258,11 @@ enum ko_gpu_access ko_gpu_access_to(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
 bool ko_gpu_is_stopped(const struct ko_gpu *gpu)
 {
     return atomic_load(gpu->stop);
+}
+
+bool ko_gpu_can_wait(const struct ko_gpu *gpu)
+{
+    return gpu->can_wait;
 }
 
 bool ko_gpu_has_kernels(const struct ko_gpu *gpu)

@@ -67,6 +67,10 @@ enum ko_gpu_access ko_gpu_access_to(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
 /* Whether what *stop of ko_gpu_open says is that no call waits any more. */
 bool ko_gpu_is_stopped(const struct ko_gpu *gpu);
 
+/* Whether its streams can wait for words, as they cannot with some drivers and divided GPUs; if
+ * not, the log has said why, and no mark may be held. */
+bool ko_gpu_can_wait(const struct ko_gpu *gpu);
+
 /* Whether there are kernels for it; if not, the log has said why. */
 bool ko_gpu_has_kernels(const struct ko_gpu *gpu);
 
@@ -139,6 +143,7 @@ struct ko_gpu_page {
     _Atomic uint32_t awaited[2]; /* by ko_gpu_round (group_watch.h), or 0 */
     _Atomic uint32_t stalled[2][KO_PUSH_BLOCKS]; /* as many, by kernels (kernel_args.h) */
     uint32_t look[KO_GPU_LOOK];                  /* what was read last (gpu_share_words.c) */
+    uint32_t tried;                              /* by the first stream */
 };
 struct ko_gpu_page *ko_gpu_page(const struct ko_gpu *gpu);
 static inline bool ko_gpu_page_is_awaited(const struct ko_gpu_page *page)
