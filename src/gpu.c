@@ -67,6 +67,16 @@ static ko_cu_result find_context(struct ko_gpu *gpu, ko_cu_stream stream)
     return result;
 }
 
+static int check_context(const struct ko_gpu *gpu, ko_cu_result result)
+{
+    if (result != KO_CU_DEVICE_UNAVAILABLE)
+        return ko_cuda_check(gpu->cuda, result, "the stream has no context");
+    return ko_fail(KOLO_E_UNSUPPORTED,
+                   "another process has the GPU to itself (compute mode EXCLUSIVE_PROCESS, %d): "
+                   "there ranks of one GPU are threads of one process, or clients of MPS",
+                   result);
+}
+
 /* With the context. Ours are urgent streams: those of one kind may share a queue of the GPU's, and
  * one of the user's that waits for us would be in our way there. */
 static int make_streams(struct ko_gpu *gpu)
@@ -141,10 +151,18 @@ static int check_stream(void *stream)
                                    "cudaStreamCreate makes");
 }
 
+/* The legacy stream has a handle, too; from here on it has none, so that two can be compared. */
+static void *plain_stream(void *stream)
+{
+    return (uintptr_t)stream == KO_CU_STREAM_LEGACY ? NULL : stream;
+}
+
 int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
 {
     struct ko_gpu *gpu;
     int err = check_stream(stream);
+
+    stream = plain_stream(stream);
 
     if (err)
         return err;
@@ -157,7 +175,7 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
     gpu->stop = stop;
     pthread_mutex_init(&gpu->lock, NULL);
     atomic_init(&gpu->user, (ko_cu_stream)stream);
-    err = ko_cuda_check(gpu->cuda, find_context(gpu, stream), "the stream has no context");
+    err = check_context(gpu, find_context(gpu, stream));
     if (!err)
         err = ko_gpu_enter(gpu);
     if (!err) {
@@ -189,6 +207,7 @@ int ko_gpu_follow(struct ko_gpu *gpu, void *stream)
 
     if (err)
         return err;
+    stream = plain_stream(stream);
     result =
         stream ? gpu->cuda->stream_context(stream, &context) : gpu->cuda->context_current(&context);
     if (!result && context && context != gpu->context)
@@ -277,20 +296,31 @@ const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu)
 
 /* ---- copies, reductions ---------------------------------------------------------------------- */
 
+ko_cu_result ko_cuda_holds(const struct ko_cuda *cuda, ko_cu_ptr at, bool *does, bool *is_managed)
+{
+    unsigned type = KO_CU_MEMORY_HOST, is = 0;
+    ko_cu_result result = cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, at);
+
+    if (!result)
+        result = cuda->pointer_attribute(&is, KO_CU_POINTER_IS_MANAGED, at);
+    *is_managed = !result && is;
+    *does = !result && (type == KO_CU_MEMORY_DEVICE || is);
+    return result;
+}
+
 int ko_gpu_holds(struct ko_gpu *gpu, const void *buffer, bool *does)
 {
-    unsigned type = KO_CU_MEMORY_HOST;
     ko_cu_result result;
+    bool is_managed;
     int err = buffer ? ko_gpu_enter(gpu) : KOLO_OK;
 
     *does = false;
     if (err || !buffer)
         return err;
-    result = gpu->cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, address(buffer));
+    result = ko_cuda_holds(gpu->cuda, address(buffer), does, &is_managed);
     ko_gpu_leave(gpu);
     if (result == KO_CU_INVALID_VALUE) /* memory that the driver does not know */
         return KOLO_OK;
-    *does = !result && type == KO_CU_MEMORY_DEVICE;
     return ko_cuda_check(gpu->cuda, result, "the GPU does not say whether a buffer is its memory");
 }
 

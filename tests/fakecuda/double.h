@@ -93,6 +93,10 @@ bool double_is_valid(ko_cu_ptr at, size_t nbytes);
 
 /* Whether FAKECUDA_LONGEST leaves room for nbytes at once. */
 bool double_has_room(size_t nbytes);
+/* From now on what cuMemAlloc gave is managed memory, whose pages lie on the GPU, or the host: as a
+ * pointer's type the driver says either. The double's processor cannot touch them all the same.
+ * Tests find it by its name. */
+__attribute__((visibility("default"))) void fakecuda_manage(ko_cu_ptr memory, bool is_at_host);
 
 /* ---- traffic.c ------------------------------------------------------------------------------- */
 

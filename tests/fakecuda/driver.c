@@ -176,6 +176,7 @@ ko_cu_result double_error_name(ko_cu_result error, const char **name)
                  {KO_CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
                  {KO_CU_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
                  {KO_CU_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY"},
+                 {KO_CU_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
                  {KO_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
                  {KO_CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
                  {KO_CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
@@ -225,18 +226,12 @@ ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device dev
     const struct {
         int attribute, value;
     } values[] = {{KO_CU_MULTIPROCESSORS, double_number("FAKECUDA_MULTIPROCESSORS", 4)},
-                  {KO_CU_INTEGRATED, 0},
-                  {KO_CU_COMPUTE_MODE, 0},
                   {KO_CU_L2_BYTES, 1 << 19},
                   {KO_CU_CAPABILITY_MAJOR, 9},
                   {KO_CU_CAPABILITY_MINOR, 0},
-                  {KO_CU_HAS_VMM, 0},
-                  {KO_CU_HAS_FD_HANDLES, 0},
-                  {KO_CU_HAS_GPUDIRECT_RDMA, 0},
                   {KO_CU_HAS_DMA_BUF, double_number("FAKECUDA_DMA_BUF", 0)},
                   {KO_CU_FLUSHES, double_number("FAKECUDA_FLUSHES", 0)},
-                  {KO_CU_ORDERING, double_number("FAKECUDA_ORDERING", KO_CU_ORDERED_OWNER)},
-                  {KO_CU_HAS_MPS, 0}};
+                  {KO_CU_ORDERING, double_number("FAKECUDA_ORDERING", KO_CU_ORDERED_OWNER)}};
 
     if (!double_is_gpu(device))
         return KO_CU_INVALID_DEVICE;

@@ -69,6 +69,17 @@ ko_cu_result double_free(ko_cu_ptr memory)
     return result;
 }
 
+void fakecuda_manage(ko_cu_ptr memory, bool is_at_host)
+{
+    struct double_range *range;
+
+    double_ranges_lock();
+    range = double_range_at(memory);
+    range->is_managed = true;
+    range->is_at_host = is_at_host;
+    double_ranges_unlock();
+}
+
 ko_cu_result double_address_range(ko_cu_ptr *base, size_t *nbytes, ko_cu_ptr at)
 {
     struct double_range *range;
@@ -93,19 +104,20 @@ static ko_cu_result describe(const struct double_range *range, int attribute, vo
             double_is_gpu(range->device) ? double_context_of(range->device) : NULL;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_MEMORY_TYPE:
-        *(unsigned *)value = range->kind == DOUBLE_HOST ? KO_CU_MEMORY_HOST : KO_CU_MEMORY_DEVICE;
+        *(unsigned *)value = range->kind == DOUBLE_HOST || range->is_at_host ? KO_CU_MEMORY_HOST
+                                                                             : KO_CU_MEMORY_DEVICE;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_BUFFER_ID:
         *(uint64_t *)value = range->id;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_IS_MANAGED:
-        *(unsigned *)value = 0;
+        *(unsigned *)value = range->is_managed;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_DEVICE:
         *(int *)value = double_is_gpu(range->device) ? range->device : NO_DEVICE;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_HAS_LEGACY_IPC:
-        *(unsigned *)value = range->kind == DOUBLE_DEVICE;
+        *(unsigned *)value = range->kind == DOUBLE_DEVICE && !range->is_managed;
         return KO_CU_SUCCESS;
     default:
         return KO_CU_INVALID_VALUE;
@@ -186,7 +198,7 @@ ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
 
     double_ranges_lock();
     range = double_range_at(memory);
-    if (!result && (!range || range->kind != DOUBLE_DEVICE))
+    if (!result && (!range || range->kind != DOUBLE_DEVICE || range->is_managed))
         result = KO_CU_INVALID_VALUE;
     if (!result) {
         const struct passport passport = {.id = range->id,
