@@ -299,8 +299,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
 
 /* Lets the group's collectives have buffers in GPU memory, all of a call's or none, and its
  * messages, whatever the other end has. stream is a CUDA stream (a CUstream or cudaStream_t), NULL
- * the legacy stream of the calling thread's GPU; cudaStreamPerThread, another one in each thread,
- * is KOLO_E_INVALID. What the caller has put into it before a call
+ * or cudaStreamLegacy the legacy stream of the calling thread's GPU; cudaStreamPerThread, another
+ * one in each thread, is KOLO_E_INVALID. What the caller has put into it before a call
  * comes before the call; a blocking call, and the wait for an asynchronous one, return when the
  * result is there. What he puts into it after an asynchronous call comes after it, and so does the
  * next call: the stream waits, until the result is there and what was sent may be overwritten, and
@@ -315,7 +315,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * that is to or from the same rank, with the same tag. If the group fails, its streams go on, and
  * kolo_group_error says why. Among up to 16 ranks, threads or processes, that all use one GPU the
  * buffers of collectives stay there; if they use several of one host that have access to each
- * other's memory, what has to goes from GPU to GPU; and a message of more than 128 bytes goes by
+ * other's memory, also such as CUDA_VISIBLE_DEVICES hides from a rank,
+ * what has to goes from GPU to GPU; and a message of more than 128 bytes goes by
  * one copy of the receiver's, for which its sender waits. Among as many on each of several hosts,
  * where all of each host can do that, or where each is alone on its host and all have RDMA adapters
  * that may reach GPU memory, each takes only its share of a long all_reduce, all_gather or
@@ -324,7 +325,8 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * as above. Over RDMA adapters that reach GPU memory such shares, and long messages, go past the
  * host's. Else all travels by way of host memory. Memory in pieces (cuMemCreate) is handed to other
  * processes by the first call that needs it. Memory that its owner cannot hand to another process
- * is that of a pool (cudaMallocAsync), and more than 256 pieces in a row: collectives of one host
+ * is managed, or that of a pool (cudaMallocAsync), and more than 256 pieces in a row: collectives
+ * of one host
  * work on copies of it, of up to 32 MiB of each buffer, in other memory of the GPU; with blocks of
  * different lengths, or the step of an optimizer, in the host's, as do messages. Where ranks that
  * are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses
@@ -381,6 +383,15 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * above, too: what looks who is waited for, and what ends a wait after a failure, may stand behind
  * another stream's work else. The look is given up after a second, and the error of a wait that is
  * too long does not name the ranks then; the ending of a wait is given up after two seconds.
+ *
+ * Managed memory (cudaMallocManaged) counts as the GPU's, wherever its pages are: the stream's
+ * order says when the processor may touch it. Where the streams of a rank's GPU cannot wait for
+ * words in memory (CUDA_ERROR_NOT_SUPPORTED, as with some drivers and virtual GPUs), collectives of
+ * all ranks go by way of host memory, and that rank's asynchronous calls return when they are done.
+ * An instance of a GPU that MIG divides is a GPU of its own: ranks on several reach each other's
+ * memory where the driver opens it, and go by way of host memory else. In compute mode
+ * EXCLUSIVE_PROCESS a GPU is one process's (KOLO_E_UNSUPPORTED in others): ranks that share it are
+ * its threads, or clients of MPS, under which calls go as they do without it.
  *
  * Ranks that are threads and share a GPU take a stream each, which, where another's is the legacy
  * one, is non-blocking: else one's part in an asynchronous collective could only come behind

@@ -534,6 +534,17 @@ static int call_in_stream(kolo_group *group, struct ko_call *call, kolo_work **w
     return err;
 }
 
+/* Where the stream cannot wait for the call its caller does: all he does next comes behind it. */
+static int call_behind(kolo_group *group, struct ko_call *call, kolo_work **work)
+{
+    const bool is_held = ko_gpu_can_wait(group->gpu);
+    int err = submit_behind(group, call, is_held, work);
+
+    if (!err && !is_held)
+        (void)kolo_work_wait(*work, -1); /* the wait for it says how it has ended */
+    return err;
+}
+
 static int call_on_gpu(kolo_group *group, struct ko_call *call, kolo_work **work)
 {
     int err = ko_gpu_is_captured(group->gpu, &call->is_captured);
@@ -548,8 +559,10 @@ static int call_on_gpu(kolo_group *group, struct ko_call *call, kolo_work **work
     }
     if (work && ko_coll_can_be_streamed(group, call))
         return call_in_stream(group, call, work);
-    err = submit_behind(group, call, work != NULL, work);
-    return err || work ? err : run_blocking(group, call);
+    if (work)
+        return call_behind(group, call, work);
+    err = submit_behind(group, call, false, NULL);
+    return err ? err : run_blocking(group, call);
 }
 
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work)

@@ -20,6 +20,7 @@
 struct presence {
     ko_cu_uuid gpu;
     uint32_t has_kernels;
+    uint32_t can_wait;     /* its streams, for words */
     uint32_t has_adapters; /* that may reach it, from other hosts */
 };
 
@@ -32,15 +33,35 @@ static bool is_here(const kolo_group *group, int rank)
            !strcmp(peer->machine, own->machine);
 }
 
+/* The least that any rank says. */
+static int find_least(kolo_group *group, unsigned char mine, unsigned char *least)
+{
+    *least = 0;
+    return kolo_all_reduce(group, &mine, least, 1, KOLO_UINT8, KOLO_MIN);
+}
+
 /* Whether all ranks say yes. */
 static int agree(kolo_group *group, bool mine, bool *all)
 {
-    const unsigned char own = mine;
-    unsigned char least = 0;
-    int err = kolo_all_reduce(group, &own, &least, 1, KOLO_UINT8, KOLO_MIN);
+    unsigned char least;
+    int err = find_least(group, mine, &least);
 
     *all = !err && least;
     return err;
+}
+
+/* How far ranks of a host have come with each other's words. */
+enum reach {
+    REFUSED, /* some cannot be opened, */
+    PUT_OFF, /* or not yet */
+    REACHED
+};
+
+static enum reach reach_of(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
+{
+    if (ko_gpu_share_reaches(share, rank, place))
+        return REACHED;
+    return ko_gpu_share_has_put_off(share, rank, place) ? PUT_OFF : REFUSED;
 }
 
 /* One rank after the other, if there is anything to be handed over. */
@@ -52,13 +73,14 @@ static int hand_over(kolo_group *group, struct ko_gpu_share *share,
     return ko_gpu_share_is_handed(place) ? ko_gpu_share_serve(share, place, &deadline) : KOLO_OK;
 }
 
-/* With room for what all ranks say. are_reached: by all others of their hosts. */
+/* With room for what all ranks say. reach: by all others of their hosts. */
 static int exchange_words(kolo_group *group, struct ko_gpu_share *share, struct ko_gpu_place *all,
-                          bool *are_reached)
+                          enum reach *reach)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
     struct ko_gpu_place mine;
-    bool is_reached = true;
+    enum reach own = REACHED, one;
+    unsigned char least = REFUSED;
     int err = ko_gpu_share_make_words(share, &deadline, &mine);
 
     if (err)
@@ -67,20 +89,24 @@ static int exchange_words(kolo_group *group, struct ko_gpu_share *share, struct 
     for (int r = 0; r < group->size && !err; r++) {
         if (r == group->rank && hand_over(group, share, &all[r]))
             return ko_group_fail(group, KOLO_E_SYSTEM, kolo_last_error());
-        is_reached &= ko_gpu_share_reaches(share, r, &all[r]);
+        one = reach_of(share, r, &all[r]);
+        own = one < own ? one : own;
     }
-    return err ? err : agree(group, is_reached, are_reached);
+    if (!err)
+        err = find_least(group, (unsigned char)own, &least);
+    *reach = (enum reach)least;
+    return err;
 }
 
-static int try_words(kolo_group *group, struct ko_gpu_share *share, bool *are_reached)
+static int try_words(kolo_group *group, struct ko_gpu_share *share, enum reach *reach)
 {
     struct ko_gpu_place *all = ko_alloc((size_t)group->size * sizeof *all, "a group's words");
     int err;
 
     if (!all)
         return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
-    err = exchange_words(group, share, all, are_reached);
-    for (int r = 0; r < group->size && !err && *are_reached && group->hosts->n == 1; r++)
+    err = exchange_words(group, share, all, reach);
+    for (int r = 0; r < group->size && !err && *reach == REACHED && group->hosts->n == 1; r++)
         ko_gpu_share_open_words(share, r, &all[r]);
     free(all);
     return err;
@@ -88,17 +114,21 @@ static int try_words(kolo_group *group, struct ko_gpu_share *share, bool *are_re
 
 /* For graphs of one host's ranks, and to find out whether ranks of a host reach each other's
  * memory. What is not reached by handles is perhaps without. */
-static int share_words(kolo_group *group, struct ko_gpu_share *share, bool *are_reached)
+static int share_words(kolo_group *group, struct ko_gpu_share *share, enum reach *reach)
 {
     const bool has_handles = ko_gpu_share_has_handles(share);
-    int err = try_words(group, share, are_reached);
+    enum reach by_handles;
+    int err = try_words(group, share, reach);
 
-    if (err || *are_reached)
+    if (err || *reach == REACHED)
         return err;
+    by_handles = *reach;
     ko_gpu_share_set_handles(share, false);
-    err = try_words(group, share, are_reached);
-    if (!err && !*are_reached)
+    err = try_words(group, share, reach);
+    if (!err && *reach != REACHED) {
         ko_gpu_share_set_handles(share, has_handles);
+        *reach = by_handles > *reach ? by_handles : *reach;
+    }
     return err;
 }
 
@@ -121,14 +151,16 @@ static int try_pieces(kolo_group *group, const bool *here, enum ko_gpu_layout la
                       bool *are_reached)
 {
     struct ko_gpu_share *trial;
+    enum reach reach = REFUSED;
     int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &trial);
 
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
     introduce_ranks(group, trial);
     ko_gpu_share_set_handles(trial, false);
-    err = try_words(group, trial, are_reached);
+    err = try_words(group, trial, &reach);
     ko_gpu_share_discard(trial);
+    *are_reached = reach == REACHED;
     return err;
 }
 
@@ -162,23 +194,32 @@ static bool have_mates(const kolo_group *group)
     return group->hosts->n == 1 || group->hosts->n < group->size;
 }
 
+/* With ranks on several GPUs there is nothing to be had where one cannot open another's memory. */
+static bool is_in_vain(const kolo_group *group, enum ko_gpu_layout layout, enum reach reach)
+{
+    if (layout == KO_GPU_ONE || !have_mates(group) || reach != REFUSED)
+        return false;
+    ko_log(KO_LOG_INFO, "a rank cannot open the memory of another one's GPU; its log says why");
+    return true;
+}
+
 /* here: which ranks are of this process. */
 static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout layout)
 {
     struct ko_gpu_share *share;
-    bool are_reached = false;
+    enum reach reach = REFUSED;
     int err = ko_gpu_share_open(group->gpu, group->size, here, layout, &share);
 
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
     introduce_ranks(group, share);
     if (have_mates(group))
-        err = share_words(group, share, &are_reached);
-    if (err) {
+        err = share_words(group, share, &reach);
+    if (err || is_in_vain(group, layout, reach)) {
         ko_gpu_share_close(share);
         return err;
     }
-    if (are_reached)
+    if (reach == REACHED)
         err = open_places(group, here, layout, share);
     if (!err && have_mates(group) && group->size > 1)
         err = ko_coll_meet_writers(group, here);
@@ -205,9 +246,17 @@ static void describe_self(kolo_group *group, struct presence *presence)
     *presence = (struct presence){.has_kernels = 0};
     if (group->gpu && !ko_gpu_identify(group->gpu, &presence->gpu)) {
         presence->has_kernels = ko_gpu_has_kernels(group->gpu);
+        presence->can_wait = ko_gpu_can_wait(group->gpu);
         presence->has_adapters = ko_endpoint_reaches_gpus(group->endpoint) &&
                                  strcmp(ko_config_text(KO_CONFIG_GPUDIRECT), "0") != 0;
     }
+}
+
+static bool has_means(const struct presence *all, int rank)
+{
+    if (all[rank].has_kernels && !all[rank].can_wait)
+        ko_log(KO_LOG_INFO, "streams of rank %d's GPU cannot wait for others'", rank);
+    return all[rank].has_kernels && all[rank].can_wait;
 }
 
 /* Whether the ranks of a host could reach each other's memory, or adapters that of all, and any
@@ -218,7 +267,7 @@ static bool are_on_gpus(const kolo_group *group, const struct presence *all)
     bool are = true;
 
     for (int r = 0; r < group->size && are; r++)
-        are = all[r].has_kernels && (can_share || all[r].has_adapters);
+        are = has_means(all, r) && (can_share || all[r].has_adapters);
     return are;
 }
 
@@ -239,22 +288,41 @@ static enum ko_gpu_layout layout_of(const kolo_group *group, const struct presen
     return are_one ? KO_GPU_ONE : are_different ? KO_GPU_EACH : KO_GPU_SEVERAL;
 }
 
-/* Of the ranks of its host; those of its own GPU anyway. */
-static bool reaches_all(const kolo_group *group, const struct presence *all)
+/* Of a rank of its host; those of its own GPU are reached anyway. */
+static enum ko_gpu_access access_to(const kolo_group *group, const struct presence *all, int rank)
 {
-    const ko_cu_uuid *own = &all[group->rank].gpu;
+    const ko_cu_uuid *own = &all[group->rank].gpu, *other = &all[rank].gpu;
     int64_t is_wanted;
 
     if (ko_config_number(KO_CONFIG_CUDA_PEERS, &is_wanted))
-        return false;
+        return KO_GPU_NO_ACCESS;
+    if (!memcmp(other, own, sizeof *own))
+        return KO_GPU_ACCESS;
+    return is_wanted ? ko_gpu_access_to(group->gpu, other) : KO_GPU_NO_ACCESS;
+}
+
+/* As far as is known before any memory is opened. */
+static bool may_reach_all(const kolo_group *group, const struct presence *all)
+{
+    int hidden = -1;
+
     for (int r = 0; r < group->size; r++) {
-        if (!ko_group_is_mate(group, r) || !memcmp(&all[r].gpu, own, sizeof *own) ||
-            (is_wanted && ko_gpu_reaches(group->gpu, &all[r].gpu)))
-            continue;
-        ko_log(KO_LOG_INFO, "the GPU of rank %d has no access to the memory of rank %d's",
-               group->rank, r);
-        return false;
+        const enum ko_gpu_access access =
+            ko_group_is_mate(group, r) ? access_to(group, all, r) : KO_GPU_ACCESS;
+
+        if (access == KO_GPU_NO_ACCESS) {
+            ko_log(KO_LOG_INFO, "the GPU of rank %d has no access to the memory of rank %d's",
+                   group->rank, r);
+            return false;
+        }
+        if (access == KO_GPU_ACCESS_UNKNOWN)
+            hidden = r;
     }
+    if (hidden >= 0)
+        ko_log(KO_LOG_INFO,
+               "the GPU of rank %d is one that rank %d's driver does not list "
+               "(CUDA_VISIBLE_DEVICES): whether its memory can be opened decides",
+               hidden, group->rank);
     return true;
 }
 
@@ -285,7 +353,7 @@ static int meet_with(kolo_group *group, struct presence *all)
     if (are_together)
         layout = layout_of(group, all);
     if (layout != KO_GPU_ONE)
-        err = agree(group, reaches_all(group, all), &are_together);
+        err = agree(group, may_reach_all(group, all), &are_together);
     if (!err && are_together)
         err = open_for_all(group, layout);
     if (!err)

@@ -28,6 +28,7 @@ enum {
     KO_CU_OUT_OF_MEMORY = 2,
     KO_CU_NOT_INITIALIZED = 3,
     KO_CU_STUB_LIBRARY = 34,
+    KO_CU_DEVICE_UNAVAILABLE = 46, /* another process has it to itself */
     KO_CU_NO_DEVICE = 100,
     KO_CU_INVALID_DEVICE = 101,
     KO_CU_INVALID_CONTEXT = 201,
@@ -50,18 +51,12 @@ enum {
 /* CUdevice_attribute */
 enum {
     KO_CU_MULTIPROCESSORS = 16,
-    KO_CU_INTEGRATED = 18,
-    KO_CU_COMPUTE_MODE = 20,
     KO_CU_L2_BYTES = 38,
     KO_CU_CAPABILITY_MAJOR = 75,
     KO_CU_CAPABILITY_MINOR = 76,
-    KO_CU_HAS_VMM = 102,
-    KO_CU_HAS_FD_HANDLES = 103,
-    KO_CU_HAS_GPUDIRECT_RDMA = 116,
     KO_CU_FLUSHES = 117,  /* bits: KO_CU_FLUSH_BY_HOST */
-    KO_CU_ORDERING = 118, /* KO_CU_ORDERED_ */
-    KO_CU_HAS_DMA_BUF = 124,
-    KO_CU_HAS_MPS = 133
+    KO_CU_ORDERING = 118, /* up to whom: KO_CU_ORDERED_OWNER */
+    KO_CU_HAS_DMA_BUF = 124
 };
 
 /* CUpointer_attribute. Those that say yes or no have four bytes' room, of which a driver may write
@@ -123,12 +118,13 @@ enum { KO_CU_ACCESS_READ_AND_WRITE = 3 }; /* CUmemAccess_flags */
 /* What adapters write into a GPU's memory: whom it has reached when they say so, and what makes it.
  */
 enum { KO_CU_FLUSH_BY_HOST = 1 };                          /* CUflushGPUDirectRDMAWritesOptions */
-enum { KO_CU_ORDERED_NOT = 0, KO_CU_ORDERED_OWNER = 100 }; /* CUGPUDirectRDMAWritesOrdering */
+enum { KO_CU_ORDERED_OWNER = 100 };                        /* CUGPUDirectRDMAWritesOrdering */
 enum { KO_CU_FLUSH_CONTEXT = 0, KO_CU_FLUSH_OWNER = 100 }; /* CUflushGPUDirectRDMAWrites... */
 enum { KO_CU_RANGE_DMA_BUF = 1 };                          /* CUmemRangeHandleType */
 
 enum { KO_CU_MOST_THREADS = 0 };                         /* CUfunction_attribute */
 enum { KO_CU_STREAM_NON_BLOCKING = 1 };                  /* CUstream_flags */
+enum { KO_CU_STREAM_LEGACY = 1 };                        /* a handle; NULL is another */
 enum { KO_CU_STREAM_PER_THREAD = 2 };                    /* a handle */
 enum { KO_CU_EVENT_DISABLE_TIMING = 2 };                 /* CUevent_flags */
 enum { KO_CU_WAIT_GEQ = 0, KO_CU_WAIT_EQ = 1 };          /* CUstreamWaitValue_flags */

@@ -129,6 +129,13 @@ ko_cu_result ko_cuda_preload(const struct ko_cuda *cuda, ko_cu_kernel kernel)
                                : cuda->function_attribute(&most, KO_CU_MOST_THREADS, function);
 }
 
+ko_cu_result ko_cuda_try_words(const struct ko_cuda *cuda, ko_cu_stream stream, ko_cu_ptr at)
+{
+    const ko_cu_result result = cuda->stream_put_word(stream, at, 1, 0);
+
+    return result ? result : cuda->stream_await_word(stream, at, 1, KO_CU_WAIT_GEQ);
+}
+
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* Whether the program uses a GPU in this thread: a driver that it has loaded, and not started, is

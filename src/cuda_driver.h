@@ -35,6 +35,10 @@ ko_cu_result ko_cuda_preload(const struct ko_cuda *cuda, ko_cu_kernel kernel);
  * where the program does not use GPUs. */
 int ko_cuda_numa_node(void);
 
+/* With a context: what the driver says to a stream that is to write a word, 4 bytes that a GPU
+ * reaches, and to wait for it. */
+ko_cu_result ko_cuda_try_words(const struct ko_cuda *cuda, ko_cu_stream stream, ko_cu_ptr at);
+
 /* For programs that have a GPU of their own; the library takes that of its caller's stream. */
 struct ko_cuda_place {
     int ordinal;

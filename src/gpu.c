@@ -67,6 +67,16 @@ static ko_cu_result find_context(struct ko_gpu *gpu, ko_cu_stream stream)
     return result;
 }
 
+static int check_context(const struct ko_gpu *gpu, ko_cu_result result)
+{
+    if (result != KO_CU_DEVICE_UNAVAILABLE)
+        return ko_cuda_check(gpu->cuda, result, "the stream has no context");
+    return ko_fail(KOLO_E_UNSUPPORTED,
+                   "another process has the GPU to itself (compute mode EXCLUSIVE_PROCESS, %d): "
+                   "there ranks of one GPU are threads of one process, or clients of MPS",
+                   result);
+}
+
 /* With the context. Ours are urgent streams: those of one kind may share a queue of the GPU's, and
  * one of the user's that waits for us would be in our way there. */
 static int make_streams(struct ko_gpu *gpu)
@@ -116,6 +126,21 @@ static int make_page(struct ko_gpu *gpu)
                          "a registered page has no address on the GPU");
 }
 
+/* With the context: by the least that can be tried, a word that is written and is there then. */
+static void find_waits(struct ko_gpu *gpu)
+{
+    const int err = ko_cuda_check(
+        gpu->cuda,
+        ko_cuda_try_words(gpu->cuda, gpu->own, gpu->page_at + offsetof(struct ko_gpu_page, tried)),
+        "its streams cannot wait for a word");
+
+    gpu->can_wait = !err;
+    if (err)
+        ko_log(KO_LOG_INFO,
+               "calls of GPU memory go by way of the host, and return when they are done: %s",
+               kolo_last_error());
+}
+
 /* Calls go on in threads of the group's, where that handle is another stream. */
 static int check_stream(void *stream)
 {
@@ -126,10 +151,18 @@ static int check_stream(void *stream)
                                    "cudaStreamCreate makes");
 }
 
+/* The legacy stream has a handle, too; from here on it has none, so that two can be compared. */
+static void *plain_stream(void *stream)
+{
+    return (uintptr_t)stream == KO_CU_STREAM_LEGACY ? NULL : stream;
+}
+
 int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
 {
     struct ko_gpu *gpu;
     int err = check_stream(stream);
+
+    stream = plain_stream(stream);
 
     if (err)
         return err;
@@ -142,7 +175,7 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
     gpu->stop = stop;
     pthread_mutex_init(&gpu->lock, NULL);
     atomic_init(&gpu->user, (ko_cu_stream)stream);
-    err = ko_cuda_check(gpu->cuda, find_context(gpu, stream), "the stream has no context");
+    err = check_context(gpu, find_context(gpu, stream));
     if (!err)
         err = ko_gpu_enter(gpu);
     if (!err) {
@@ -152,6 +185,8 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
         err = make_streams(gpu);
         if (!err)
             err = make_page(gpu);
+        if (!err)
+            find_waits(gpu);
         ko_gpu_leave(gpu);
     }
     if (err) {
@@ -172,6 +207,7 @@ int ko_gpu_follow(struct ko_gpu *gpu, void *stream)
 
     if (err)
         return err;
+    stream = plain_stream(stream);
     result =
         stream ? gpu->cuda->stream_context(stream, &context) : gpu->cuda->context_current(&context);
     if (!result && context && context != gpu->context)
@@ -200,7 +236,7 @@ int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid)
     return ko_cuda_check(gpu->cuda, result, "the GPU does not say which one it is");
 }
 
-/* False: this process does not see it. */
+/* False: the driver does not list it, as where CUDA_VISIBLE_DEVICES hides it. */
 static bool find_device(const struct ko_cuda *cuda, const ko_cu_uuid *uuid, ko_cu_device *device)
 {
     ko_cu_uuid found;
@@ -215,18 +251,37 @@ static bool find_device(const struct ko_cuda *cuda, const ko_cu_uuid *uuid, ko_c
     return false;
 }
 
-bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
+/* With the context, of one that the driver lists. */
+static bool reaches(const struct ko_cuda *cuda, ko_cu_device other)
 {
-    ko_cu_device own, other;
+    ko_cu_device own;
     int does = 0;
 
+    return !cuda->context_device(&own) &&
+           (own == other || (!cuda->device_reaches(&does, own, other) && does));
+}
+
+enum ko_gpu_access ko_gpu_access_to(struct ko_gpu *gpu, const ko_cu_uuid *uuid)
+{
+    enum ko_gpu_access access = KO_GPU_ACCESS_UNKNOWN;
+    ko_cu_device other;
+
     if (ko_gpu_enter(gpu))
-        return false;
-    if (!gpu->cuda->context_device(&own) && find_device(gpu->cuda, uuid, &other) &&
-        (own == other || gpu->cuda->device_reaches(&does, own, other)))
-        does = own == other;
+        return KO_GPU_NO_ACCESS;
+    if (find_device(gpu->cuda, uuid, &other))
+        access = reaches(gpu->cuda, other) ? KO_GPU_ACCESS : KO_GPU_NO_ACCESS;
     ko_gpu_leave(gpu);
-    return does;
+    return access;
+}
+
+bool ko_gpu_is_stopped(const struct ko_gpu *gpu)
+{
+    return atomic_load(gpu->stop);
+}
+
+bool ko_gpu_can_wait(const struct ko_gpu *gpu)
+{
+    return gpu->can_wait;
 }
 
 bool ko_gpu_has_kernels(const struct ko_gpu *gpu)
@@ -241,20 +296,31 @@ const struct ko_cuda *ko_gpu_driver(struct ko_gpu *gpu)
 
 /* ---- copies, reductions ---------------------------------------------------------------------- */
 
+ko_cu_result ko_cuda_holds(const struct ko_cuda *cuda, ko_cu_ptr at, bool *does, bool *is_managed)
+{
+    unsigned type = KO_CU_MEMORY_HOST, is = 0;
+    ko_cu_result result = cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, at);
+
+    if (!result)
+        result = cuda->pointer_attribute(&is, KO_CU_POINTER_IS_MANAGED, at);
+    *is_managed = !result && is;
+    *does = !result && (type == KO_CU_MEMORY_DEVICE || is);
+    return result;
+}
+
 int ko_gpu_holds(struct ko_gpu *gpu, const void *buffer, bool *does)
 {
-    unsigned type = KO_CU_MEMORY_HOST;
     ko_cu_result result;
+    bool is_managed;
     int err = buffer ? ko_gpu_enter(gpu) : KOLO_OK;
 
     *does = false;
     if (err || !buffer)
         return err;
-    result = gpu->cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, address(buffer));
+    result = ko_cuda_holds(gpu->cuda, address(buffer), does, &is_managed);
     ko_gpu_leave(gpu);
     if (result == KO_CU_INVALID_VALUE) /* memory that the driver does not know */
         return KOLO_OK;
-    *does = !result && type == KO_CU_MEMORY_DEVICE;
     return ko_cuda_check(gpu->cuda, result, "the GPU does not say whether a buffer is its memory");
 }
 

@@ -45,6 +45,10 @@ void ko_gpu_close(struct ko_gpu *gpu);
  * lies on it is nothing for the processor to touch. */
 int ko_gpu_holds(struct ko_gpu *gpu, const void *buffer, bool *does);
 
+/* With the context, the same: managed memory is, wherever its pages are, since only the stream's
+ * order says when the processor may touch them. Errors are the driver's. */
+ko_cu_result ko_cuda_holds(const struct ko_cuda *cuda, ko_cu_ptr at, bool *does, bool *is_managed);
+
 /* Whether such memory goes on for nbytes: what a copy or a kernel finds out would end the context
  * and all that the process has there. KOLO_E_INVALID with how far it goes; KOLO_OK where the driver
  * does not say. */
@@ -59,8 +63,17 @@ uint64_t ko_cuda_length_at(const struct ko_cuda *cuda, ko_cu_ptr at, uint64_t mo
 int ko_gpu_identify(struct ko_gpu *gpu, ko_cu_uuid *uuid);
 
 /* Whether this GPU can be given access to the memory of the one with that number: itself, or one
- * that this process sees too, and that the machine has a way to. */
-bool ko_gpu_reaches(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
+ * that the machine has a way to. Of one that the driver does not list here, but in another process
+ * (CUDA_VISIBLE_DEVICES), only to open its memory tells. */
+enum ko_gpu_access { KO_GPU_NO_ACCESS, KO_GPU_ACCESS, KO_GPU_ACCESS_UNKNOWN };
+enum ko_gpu_access ko_gpu_access_to(struct ko_gpu *gpu, const ko_cu_uuid *uuid);
+
+/* Whether what *stop of ko_gpu_open says is that no call waits any more. */
+bool ko_gpu_is_stopped(const struct ko_gpu *gpu);
+
+/* Whether its streams can wait for words, as they cannot with some drivers and divided GPUs; if
+ * not, the log has said why, and no mark may be held. */
+bool ko_gpu_can_wait(const struct ko_gpu *gpu);
 
 /* Whether there are kernels for it; if not, the log has said why. */
 bool ko_gpu_has_kernels(const struct ko_gpu *gpu);
@@ -134,6 +147,7 @@ struct ko_gpu_page {
     _Atomic uint32_t awaited[2]; /* by ko_gpu_round (group_watch.h), or 0 */
     _Atomic uint32_t stalled[2][KO_PUSH_BLOCKS]; /* as many, by kernels (kernel_args.h) */
     uint32_t look[KO_GPU_LOOK];                  /* what was read last (gpu_share_words.c) */
+    uint32_t tried;                              /* by the first stream */
 };
 struct ko_gpu_page *ko_gpu_page(const struct ko_gpu *gpu);
 static inline bool ko_gpu_page_is_awaited(const struct ko_gpu_page *page)

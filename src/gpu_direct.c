@@ -47,11 +47,14 @@ static int find_extent(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes,
                        struct ko_gpu_extent *extent)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    bool does, is_managed = false;
     ko_cu_device home, own;
     ko_cu_ptr base;
     size_t length;
     ko_cu_result result = gpu->cuda->address_range(&base, &length, at);
 
+    if (!result)
+        result = ko_cuda_holds(gpu->cuda, at, &does, &is_managed);
     if (!result)
         result = gpu->cuda->pointer_attribute(&extent->id, KO_CU_POINTER_BUFFER_ID, at);
     if (!result)
@@ -60,6 +63,8 @@ static int find_extent(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes,
         result = gpu->cuda->context_device(&own);
     if (result)
         return ko_cuda_check(gpu->cuda, result, "the driver does not know GPU memory");
+    if (is_managed)
+        return ko_fail(KOLO_E_UNSUPPORTED, "it is managed memory, which moves");
     if (home != own)
         return ko_fail(KOLO_E_UNSUPPORTED, "it is another GPU's memory than the group's");
     if (at - base > length || nbytes > length - (at - base))

@@ -20,6 +20,7 @@ struct ko_gpu {
     ko_cu_device device;
     bool is_retained; /* the context is one that we asked for */
     bool has_kernels;
+    bool can_wait; /* its streams, for words */
     const atomic_int *stop;
     ko_cu_stream _Atomic user;
     ko_cu_stream own, late;

@@ -240,12 +240,11 @@ void ko_gpu_share_close_with(struct ko_gpu_share *share, const struct ko_gpu_sha
 static bool look_up(struct ko_gpu_share *share, const void *buffer, struct ko_gpu_place *place)
 {
     const ko_cu_ptr at = (uintptr_t)buffer;
+    bool does, is_managed;
     ko_cu_ptr base;
-    unsigned type;
     size_t nbytes;
 
-    if (share->cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, at) ||
-        type != KO_CU_MEMORY_DEVICE ||
+    if (ko_cuda_holds(share->cuda, at, &does, &is_managed) || !does ||
         share->cuda->pointer_attribute(&place->id, KO_CU_POINTER_BUFFER_ID, at) ||
         share->cuda->address_range(&base, &nbytes, at))
         return false;
@@ -314,8 +313,9 @@ static void tell_private(struct ko_gpu_share *share)
     share->has_told = true;
     ko_log(
         KO_LOG_INFO,
-        "a buffer lies in GPU memory that other processes cannot be handed (of a pool, pieces of "
-        "a kind that cannot be exported, or more than %d of them), so that its collectives work on "
+        "a buffer lies in GPU memory that other processes cannot be handed (managed, of a pool, "
+        "pieces of a kind that cannot be exported, or more than %d of them), so that its "
+        "collectives work on "
         "copies of it, in memory that can be or, with blocks of different lengths, in the host's",
         KO_GPU_MOST_PIECES);
 }

@@ -34,15 +34,17 @@ static size_t scratch_at(const struct ko_gpu_share *share, enum ko_gpu_round rou
 /* ---- aside ----------------------------------------------------------------------------------- */
 
 /* With the context: as long as something has not ended there, KO_CU_NOT_READY. It may stand behind
- * another stream's work (CUDA_DEVICE_MAX_CONNECTIONS), and so is never waited for without a limit.
+ * another stream's work (CUDA_DEVICE_MAX_CONNECTIONS), and so is never waited for without a limit;
+ * heeds_stop: nor once the group has failed.
  */
-static ko_cu_result await_aside(struct ko_gpu_share *share, const ko_deadline *deadline)
+static ko_cu_result await_aside(struct ko_gpu_share *share, bool heeds_stop,
+                                const ko_deadline *deadline)
 {
     const struct timespec nap = {.tv_nsec = 20000};
     ko_cu_result result;
 
     while ((result = share->cuda->stream_query(share->aside)) == KO_CU_NOT_READY &&
-           !ko_deadline_passed(deadline))
+           !(heeds_stop && ko_gpu_is_stopped(share->gpu)) && !ko_deadline_passed(deadline))
         nanosleep(&nap, NULL);
     return result;
 }
@@ -82,7 +84,7 @@ static ko_cu_result make(struct ko_gpu_share *share, size_t nbytes, bool is_piec
     share->spare = share->words;
     share->words = made;
     result = share->cuda->fill(made.at, 0, nbytes, share->aside);
-    return result ? result : await_aside(share, deadline);
+    return result ? result : await_aside(share, true, deadline);
 }
 
 int ko_gpu_share_make_words(struct ko_gpu_share *share, const ko_deadline *deadline,
@@ -98,6 +100,8 @@ int ko_gpu_share_make_words(struct ko_gpu_share *share, const ko_deadline *deadl
     result = make(share, nbytes, !share->has_legacy && share->has_pieces && !share->words.is_piece,
                   deadline);
     ko_gpu_leave(share->gpu);
+    if (result == KO_CU_NOT_READY && ko_gpu_is_stopped(share->gpu))
+        return ko_fail(KOLO_E_ABORTED, "the GPU had not filled a group's words when that failed");
     if (result == KO_CU_NOT_READY)
         return ko_fail(KOLO_E_TIMEOUT,
                        "the GPU has not filled a group's words in %d ms: what does may stand "
@@ -156,7 +160,7 @@ static ko_cu_result look(struct ko_gpu_share *share, ko_cu_ptr from, size_t nbyt
     result =
         share->cuda->copy((uintptr_t)ko_gpu_page(share->gpu)->look, from, nbytes, share->aside);
     if (!result)
-        result = await_aside(share, &deadline);
+        result = await_aside(share, false, &deadline);
     share->is_unanswered = result == KO_CU_NOT_READY;
     return result;
 }
@@ -260,9 +264,10 @@ void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last,
         return;
     /* not one behind the other without end, where they stand: the driver would have who puts in
      * more wait some time */
-    if (!atomic_load(&share->is_letting_go) || await_aside(share, deadline) != KO_CU_NOT_READY) {
+    if (!atomic_load(&share->is_letting_go) ||
+        await_aside(share, false, deadline) != KO_CU_NOT_READY) {
         let_go(share, rank, last);
-        atomic_store(&share->is_letting_go, await_aside(share, deadline) == KO_CU_NOT_READY);
+        atomic_store(&share->is_letting_go, await_aside(share, false, deadline) == KO_CU_NOT_READY);
     }
     ko_gpu_leave(share->gpu);
 }

@@ -121,7 +121,8 @@ static struct ko_behind *make(kolo_group *group, const struct list *list, ko_p2p
 static int submit(struct ko_behind *behind, const struct list *list)
 {
     kolo_group *group = behind->group;
-    int err = list->is_on_gpu ? ko_gpu_mark(group->gpu, list->is_held, &behind->mark) : KOLO_OK;
+    const bool is_held = list->is_held && ko_gpu_can_wait(group->gpu);
+    int err = list->is_on_gpu ? ko_gpu_mark(group->gpu, is_held, &behind->mark) : KOLO_OK;
 
     if (err)
         return err;
@@ -159,8 +160,11 @@ int ko_p2p_start(kolo_group *group, const kolo_p2p *ops, size_t nops, bool is_on
                  ko_p2p_carry *carry, kolo_work **work)
 {
     const struct list list = {.ops = ops, .n = nops, .is_on_gpu = is_on_gpu, .is_held = is_on_gpu};
+    int err = queue(group, &list, carry, work);
 
-    return queue(group, &list, carry, work);
+    if (!err && *work && is_on_gpu && !ko_gpu_can_wait(group->gpu))
+        (void)kolo_work_wait(*work, -1); /* its stream cannot */
+    return err;
 }
 
 /* ---- blocking ---------------------------------------------------------------------------- */

@@ -80,6 +80,14 @@ int gpu_held(void)
     return held();
 }
 
+void gpu_manage(ko_cu_ptr memory, bool is_at_host)
+{
+    void (*manage)(ko_cu_ptr memory, bool is_at_host);
+
+    *(void **)&manage = find("fakecuda_manage");
+    manage(memory, is_at_host);
+}
+
 struct fakecuda_blocks gpu_blocks_now(void)
 {
     void (*look)(int device, struct fakecuda_blocks *blocks);

@@ -28,6 +28,9 @@ uint64_t gpu_bytes_narrow(void);
 void gpu_hold(const char *functions);
 int gpu_held(void);
 
+/* What the driver gave is managed memory from now on, with its pages on the GPU or the host. */
+void gpu_manage(ko_cu_ptr memory, bool is_at_host);
+
 /* Of the rank's GPU. */
 struct fakecuda_blocks gpu_blocks_now(void);
 

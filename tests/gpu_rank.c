@@ -25,8 +25,8 @@ int gpu_rank_enter(kolo_group *group)
 
     if (ko_cuda_open(&gpu_rank.cuda) || gpu_rank.cuda->device_count(&n))
         return ranks_fail("no driver");
-    gpu_rank.device = group ? kolo_group_rank(group) % n : 0;
-    if (gpu_rank.cuda->context_retain(&context, gpu_rank.device) ||
+    if (gpu_rank.cuda->device(&gpu_rank.device, group ? kolo_group_rank(group) % n : 0) ||
+        gpu_rank.cuda->context_retain(&context, gpu_rank.device) ||
         gpu_rank.cuda->context_push(context) ||
         gpu_rank.cuda->stream_create(&gpu_rank.stream, KO_CU_STREAM_NON_BLOCKING))
         return ranks_fail("no stream");

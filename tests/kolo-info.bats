@@ -106,6 +106,16 @@ with_double() {
     [[ "$output" == *"  all of them by way of the host: the kernels cannot be loaded: "* ]]
 }
 
+@test "a GPU whose streams cannot wait for words is said to go by way of the host" {
+    FAKECUDA_DEVICES=2 FAKECUDA_BREAK=cuStreamWaitValue32=801 run with_double "$INFO"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'by way of the host: its streams cannot wait for a word: CUDA_ERROR_NOT_SUPPORTED (801)$' <<<"$output")" -eq 2 ]
+    FAKECUDA_BREAK=cuStreamWriteValue32=801 run with_double "$INFO" --json
+    json '"cannot wait for a word" in d["gpus"]["list"][0]["without_waits"]' <<<"$output"
+    run with_double "$INFO" --json
+    json 'd["gpus"]["list"][0]["without_waits"] is None' <<<"$output"
+}
+
 @test "it says which GPUs have access to each other's memory" {
     FAKECUDA_DEVICES=3 FAKECUDA_PEERS=2 run with_double "$INFO"
     grep -qE '^  0 .*0000:1A:00.0; has access to the memory of 1$' <<<"$output"

@@ -251,7 +251,7 @@ static int change_streams(kolo_group *group, void *unused)
     int failed = has_gpu ? gpu_rank_enter(NULL) : ranks_fail("the legacy stream");
 
     (void)unused;
-    if (!failed && kolo_group_set_stream(group, NULL))
+    if (!failed && (kolo_group_set_stream(group, NULL) || kolo_group_set_stream(group, (void *)1)))
         failed = ranks_fail("the legacy stream, again");
     if (!failed && kolo_group_set_stream(group, gpu_rank.stream))
         failed = ranks_fail("a stream");
@@ -346,9 +346,9 @@ static void calls_follow_each_other(void **state)
     unsetenv("FAKECUDA_DEVICES");
 }
 
-/* The ranks' first streams: NULL, or of a kind. */
+/* The ranks' first streams: the legacy one, by its handle or NULL, or of a kind. */
 struct streams {
-    bool is_legacy[2];
+    bool is_legacy[2], has_handle[2];
     unsigned flags;
     int status; /* of an asynchronous call */
 };
@@ -376,7 +376,8 @@ static int take_streams(kolo_group *group, void *argument)
     const struct streams *streams = argument;
     const int rank = kolo_group_rank(group);
     ko_cu_context context;
-    ko_cu_stream stream = NULL;
+    void *const legacy = streams->has_handle[rank] ? (void *)KO_CU_STREAM_LEGACY : NULL;
+    ko_cu_stream stream = legacy;
     int n, failed = gpu_rank_enter(NULL);
 
     failed = failed || gpu_rank.cuda->device_count(&n) ||
@@ -403,6 +404,8 @@ static void legacy_streams(void **state)
     (void)state;
     exam_set_variables("shm", "", SLICE_BYTES);
     take_streams_on("1", RANKS_PROCESSES, (struct streams){.is_legacy = {true, true}});
+    take_streams_on("1", RANKS_PROCESSES,
+                    (struct streams){.is_legacy = {true, true}, .has_handle = {true, true}});
 }
 
 /* Of which only such can be in order that do not wait for each other. */
@@ -412,6 +415,14 @@ static void take_streams_of_threads(void)
                     (struct streams){.is_legacy = {true, true}, .status = KOLO_E_INVALID});
     take_streams_on("1", RANKS_THREADS,
                     (struct streams){.is_legacy = {false, true}, .status = KOLO_E_INVALID});
+    take_streams_on("1", RANKS_THREADS,
+                    (struct streams){.is_legacy = {true, true},
+                                     .has_handle = {false, true},
+                                     .status = KOLO_E_INVALID});
+    take_streams_on("1", RANKS_THREADS,
+                    (struct streams){.is_legacy = {false, true},
+                                     .has_handle = {false, true},
+                                     .status = KOLO_E_INVALID});
     take_streams_on(
         "1", RANKS_THREADS,
         (struct streams){.is_legacy = {false, true}, .flags = KO_CU_STREAM_NON_BLOCKING});
@@ -426,6 +437,13 @@ static int lack_something(kolo_group *group, void *unused)
     return kolo_group_set_stream(group, NULL) != KOLO_OK ? 0 : ranks_fail("a stream");
 }
 
+static int lack_the_gpu(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return ranks_expect(kolo_group_set_stream(group, NULL), KOLO_E_UNSUPPORTED,
+                        "another process has the GPU to itself (compute mode EXCLUSIVE_PROCESS");
+}
+
 static void drivers_that_fail(void **state)
 {
     static const char *const what[] = {"cuCtxGetCurrent=1", "cuDevicePrimaryCtxRetain=2",
@@ -438,6 +456,8 @@ static void drivers_that_fail(void **state)
         setenv("FAKECUDA_BREAK", what[i], 1);
         run(RANKS_PROCESSES, 2, lack_something);
     }
+    setenv("FAKECUDA_BREAK", "cuDevicePrimaryCtxRetain=46", 1);
+    run(RANKS_PROCESSES, 2, lack_the_gpu);
     unsetenv("FAKECUDA_BREAK");
 }
 

@@ -192,6 +192,26 @@ static int touch_peer(const void *has_access)
     return value != 42;
 }
 
+/* Two of four, in another order. */
+static int look_for_visible(const void *unused)
+{
+    ko_cu_device device;
+    ko_cu_context context;
+    ko_cu_uuid uuid;
+    int n;
+
+    (void)unused;
+    setenv("FAKECUDA_DEVICES", "4", 1);
+    setenv("FAKECUDA_VISIBLE", "2,0", 1);
+    if (open_driver() || cuda->device_count(&n) || n != 2)
+        return 1;
+    if (cuda->device(&device, 0) || cuda->device_uuid(&uuid, device) || uuid.bytes[15] != 2 ||
+        cuda->device(&device, 1) || cuda->device_uuid(&uuid, device) || uuid.bytes[15] != 0)
+        return 2;
+    return cuda->device(&device, 2) != KO_CU_INVALID_DEVICE ||
+           cuda->context_retain(&context, 1) != KO_CU_INVALID_DEVICE;
+}
+
 /* GPUs 0 and 1 reach each other, and so do 2 and 3. */
 static int look_for_peers(const void *unused)
 {
@@ -225,6 +245,7 @@ static void test_gpus_reach_each_other(void **state)
     int status;
 
     (void)state;
+    assert_int_equal(run_child(look_for_visible, NULL), 0);
     assert_int_equal(run_child(look_for_peers, NULL), 0);
     assert_int_equal(run_child(touch_peer, ""), 0);
     status = run_child(touch_peer, NULL);

@@ -2,7 +2,8 @@
  *
  * Collectives of ranks on several GPUs of one host, on the double of NVIDIA's driver: what goes
  * from one GPU to another is what has to, to the byte, and nothing goes by way of the host; all
- * collectives, anyhow placed; GPUs that have no access to each other's memory.
+ * collectives, anyhow placed; GPUs that have no access to each other's memory, and those that a
+ * rank's driver does not list.
  */
 #include "exam.h"
 #include "gpu_double.h"
@@ -193,6 +194,144 @@ static int take_apart(kolo_group *group, void *unused)
                : ranks_fail("it went from GPU to GPU");
 }
 
+/* ---- hidden ---------------------------------------------------------------------------------- */
+
+/* The rank's process has one GPU, that of its number. */
+static void hide_others(const kolo_group *group)
+{
+    char own[8];
+
+    snprintf(own, sizeof own, "%d", kolo_group_rank(group));
+    setenv("FAKECUDA_VISIBLE", own, 1);
+}
+
+static int check_all_bytes_of_hidden(kolo_group *group, void *unused)
+{
+    hide_others(group);
+    return check_all_bytes(group, unused);
+}
+
+static int take_all_of_hidden(kolo_group *group, void *unused)
+{
+    hide_others(group);
+    return take_all(group, unused);
+}
+
+static int take_apart_of_hidden(kolo_group *group, void *unused)
+{
+    hide_others(group);
+    return take_apart(group, unused);
+}
+
+/* From rank 0 to the last: by one copy of the receiver's. */
+static int send_to_last(kolo_group *group, int is_direct)
+{
+    enum { COUNT = 1 << 18 };
+    const int rank = kolo_group_rank(group), last = kolo_group_size(group) - 1;
+    const uint64_t nbytes = COUNT * sizeof(int);
+    struct gpu_bytes before, have, want = {0};
+    ko_cu_ptr memory;
+    int failed = 0;
+
+    if (gpu_rank.cuda->alloc(&memory, nbytes))
+        return ranks_fail("no memory");
+    before = gpu_bytes_now();
+    if (rank == 0)
+        failed = kolo_send(group, (void *)(uintptr_t)memory, COUNT, KOLO_INT32, last, 0);
+    else if (rank == last)
+        failed = kolo_recv(group, (void *)(uintptr_t)memory, COUNT, KOLO_INT32, 0, 0);
+    if (is_direct && rank == last)
+        want = (struct gpu_bytes){.written = nbytes, .read_there = nbytes};
+    else if (!is_direct && rank == 0)
+        want = (struct gpu_bytes){.read = nbytes, .with_host = nbytes};
+    else if (!is_direct && rank == last)
+        want = (struct gpu_bytes){.written = nbytes, .with_host = nbytes};
+    have = gpu_bytes_since(before);
+    return failed || memcmp(&have, &want, sizeof want) != 0
+               ? ranks_fail("a message, on rank %d: %ju %ju", rank, have.read_there, have.with_host)
+               : 0;
+}
+
+static int send_of_hidden(kolo_group *group, void *unused)
+{
+    int failed;
+
+    (void)unused;
+    hide_others(group);
+    failed = gpu_rank_enter(group);
+    return gpu_rank_leave(failed ? failed : send_to_last(group, true));
+}
+
+static int send_of_refused(kolo_group *group, void *unused)
+{
+    int failed;
+
+    (void)unused;
+    hide_others(group);
+    failed = gpu_rank_enter(group);
+    return gpu_rank_leave(failed ? failed : send_to_last(group, false));
+}
+
+/* By handles, and in pieces. */
+static void hidden_gpus(void **state)
+{
+    static const char *const ways[] = {"all", "legacy", "vmm"};
+
+    (void)state;
+    SKIP_PROCESSES_UNDER_TSAN();
+    for (int i = 0; i < 3; i++) {
+        setenv("KOLO_CUDA_IPC", ways[i], 1);
+        run_on("3", RANKS_PROCESSES, 3, take_all_of_hidden);
+    }
+    unsetenv("KOLO_CUDA_IPC");
+    run_on("3", RANKS_PROCESSES, 3, send_of_hidden);
+    for (int n = IS_SANITIZED ? 4 : 2; n <= 4; n++)
+        run_on("4", RANKS_PROCESSES, n, check_all_bytes_of_hidden);
+}
+
+/* All ranks, also the one that sees all. */
+static int take_apart_of_one(kolo_group *group, void *unused)
+{
+    if (kolo_group_rank(group) == 1)
+        hide_others(group);
+    return take_apart(group, unused);
+}
+
+static int enter_hidden(kolo_group *group, void *unused)
+{
+    (void)unused;
+    hide_others(group);
+    return gpu_rank_leave(gpu_rank_enter(group));
+}
+
+static void check_logged(ranks_body body, const char *said)
+{
+    char text[20000];
+
+    setenv("FAKECUDA_DEVICES", "3", 1);
+    exam_set_variables("shm", "", SLICE_BYTES);
+    assert_int_equal(ranks_run_logged(3, body, text, sizeof text), 0);
+    if (!strstr(text, said))
+        fail_msg("%s", text);
+}
+
+static void hidden_gpus_that_cannot_be_opened(void **state)
+{
+    (void)state;
+    SKIP_PROCESSES_UNDER_TSAN();
+    check_logged(enter_hidden, "collectives of GPU memory go from GPU to GPU");
+    setenv("FAKECUDA_HIDDEN", "0", 1);
+    run_on("3", RANKS_PROCESSES, 3, take_apart_of_hidden);
+    run_on("3", RANKS_PROCESSES, 3, take_apart_of_one);
+    run_on("3", RANKS_PROCESSES, 3, send_of_refused);
+    check_logged(enter_hidden, "the GPU of rank 2 is one that rank 0's driver does not list "
+                               "(CUDA_VISIBLE_DEVICES): whether its memory can be opened decides");
+    check_logged(enter_hidden, "memory of rank 1's cannot be opened here, so that its calls go by "
+                               "way of the host: the handle: CUDA_ERROR_PEER_ACCESS_UNSUPPORTED");
+    check_logged(enter_hidden, "collectives of GPU memory go by way of host memory");
+    unsetenv("FAKECUDA_HIDDEN");
+}
+
 static void gpus_without_access(void **state)
 {
     static const char *const ways[][2] = {
@@ -233,6 +372,8 @@ int main(void)
         cmocka_unit_test(nothing_goes_that_has_not_to),
         cmocka_unit_test(all_collectives),
         cmocka_unit_test(gpus_without_access),
+        cmocka_unit_test(hidden_gpus),
+        cmocka_unit_test(hidden_gpus_that_cannot_be_opened),
         cmocka_unit_test(among_threads),
     };
 

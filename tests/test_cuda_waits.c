@@ -502,6 +502,39 @@ static int fill_in_vain(kolo_group *group, void *unused)
     return failed | within(began_ns, LIMIT_MS + 2 * RANKS_SOON_MS, "the end");
 }
 
+/* No rank's can be, with all the time that there is, until a thread of rank 0 aborts the group. */
+static int abort_filling(kolo_group *group, void *unused)
+{
+    kolo_group *part = NULL;
+    pthread_t thread;
+    int64_t began_ns;
+    int failed = gpu_rank_enter(NULL);
+
+    (void)unused;
+    if (kolo_group_split(group, 0, kolo_group_rank(group), &part))
+        return ranks_fail("no group");
+    kolo_group_set_timeout(part, 10 * RANKS_SOON_MS);
+    gpu_hold("transfers");
+    began_ns = ko_now_ns();
+    if (!kolo_group_rank(group) && pthread_create(&thread, NULL, abort_soon, part))
+        return ranks_fail("no thread");
+    failed |= ranks_expect_soon(began_ns, kolo_group_set_stream(part, gpu_rank.stream),
+                                KOLO_E_ABORTED, "enough");
+    if (!kolo_group_rank(group))
+        pthread_join(thread, NULL);
+    kolo_group_free(part);
+    gpu_hold("");
+    return failed | within(began_ns, RANKS_SOON_MS, "the end");
+}
+
+static void a_thread_aborts_the_filling(void **state)
+{
+    (void)state;
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, abort_filling, NULL), 0);
+}
+
 static void a_gpu_does_not_fill(void **state)
 {
     (void)state;
@@ -536,7 +569,8 @@ int main(void)
         cmocka_unit_test(a_rank_is_slow),         cmocka_unit_test(a_rank_is_killed),
         cmocka_unit_test(a_thread_aborts),        cmocka_unit_test(a_group_is_freed),
         cmocka_unit_test(a_rank_is_too_late),     cmocka_unit_test(a_gpu_does_not_answer),
-        cmocka_unit_test(a_gpu_does_not_fill),    cmocka_unit_test(among_threads),
+        cmocka_unit_test(a_gpu_does_not_fill),    cmocka_unit_test(a_thread_aborts_the_filling),
+        cmocka_unit_test(among_threads),
     };
 
     setenv("FAKECUDA_JITTER", "50", 1);

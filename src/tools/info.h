@@ -80,6 +80,8 @@ struct ko_gpu {
     int major, minor;        /* compute capability */
     int multiprocessors;
     size_t nbytes;
+    /* Why its streams cannot wait for words, so that collectives go by way of the host, or "". */
+    char without_waits[KO_TEXT_CAP];
     unsigned peers; /* bits: others of the list whose memory it can be given access to */
 };
 

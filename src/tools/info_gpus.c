@@ -28,6 +28,36 @@ static int read_gpu(const struct ko_cuda *cuda, int ordinal, struct ko_gpu *gpu)
     return ko_cuda_check(cuda, result, "the driver does not describe a GPU");
 }
 
+/* With the GPU's context. */
+static ko_cu_result try_words(const struct ko_cuda *cuda)
+{
+    ko_cu_stream stream;
+    ko_cu_ptr word;
+    ko_cu_result result = cuda->stream_create(&stream, KO_CU_STREAM_NON_BLOCKING);
+
+    if (result)
+        return KO_CU_SUCCESS; /* that is another matter */
+    if (!cuda->alloc(&word, sizeof(uint32_t))) {
+        result = ko_cuda_try_words(cuda, stream, word);
+        (void)cuda->stream_sync(stream);
+        (void)cuda->free(word);
+    }
+    (void)cuda->stream_destroy(stream);
+    return result;
+}
+
+/* One that cannot be entered now, as another's in compute mode EXCLUSIVE_PROCESS, is not asked. */
+static void read_waits(const struct ko_cuda *cuda, int ordinal, struct ko_gpu *gpu)
+{
+    struct ko_cuda_place place;
+
+    if (ko_cuda_enter(cuda, ordinal, &place))
+        return;
+    if (ko_cuda_check(cuda, try_words(cuda), "its streams cannot wait for a word"))
+        snprintf(gpu->without_waits, sizeof gpu->without_waits, "%s", kolo_last_error());
+    ko_cuda_leave(cuda, &place);
+}
+
 static int read_peers(const struct ko_cuda *cuda, struct ko_gpus *gpus, int ordinal)
 {
     ko_cu_device device, peer;
@@ -58,6 +88,8 @@ static int read_gpus(struct ko_gpus *gpus)
         err = read_gpu(cuda, i, &gpus->list[i]);
     for (int i = 0; i < gpus->count && !err; i++)
         err = read_peers(cuda, gpus, i);
+    for (int i = 0; i < gpus->count && !err; i++)
+        read_waits(cuda, i, &gpus->list[i]);
     return err;
 }
 

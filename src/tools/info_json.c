@@ -75,6 +75,7 @@ static void print_gpus(FILE *file, const struct ko_gpus *gpus)
         print_member(file, ", ", "pci", gpu->place);
         fprintf(file, ", \"capability\": [%d, %d], \"multiprocessors\": %d, \"bytes\": %zu",
                 gpu->major, gpu->minor, gpu->multiprocessors, gpu->nbytes);
+        print_member(file, ", ", "without_waits", *gpu->without_waits ? gpu->without_waits : NULL);
         print_peers(file, gpu->peers);
     }
     fputs("]},\n", file);

@@ -75,6 +75,10 @@ static void print_gpus(FILE *file, const struct ko_gpus *gpus)
                 gpu->name, gpu->major, gpu->minor, gpu->multiprocessors, gpu->nbytes >> 20,
                 gpu->place);
         print_peers(file, gpus, i);
+        if (gpu->without_waits[0]) {
+            fputs("; by way of the host: ", file);
+            print_clean(file, gpu->without_waits, 0);
+        }
         putc('\n', file);
     }
     if (gpus->without_kernels[0]) {

@@ -6,6 +6,9 @@
  * that kolo goes by; what a caller may not do on a device it may not do here.
  *
  *   FAKECUDA_DEVICES=N     so many GPUs (1)
+ *   FAKECUDA_VISIBLE=N,... those of them that the process has, in this order (all), as by
+ *                          CUDA_VISIBLE_DEVICES; another process's memory on a hidden one can be
+ *                          opened, but where FAKECUDA_HIDDEN=0
  *   FAKECUDA_MULTIPROCESSORS=N  each GPU's (4), which say how many blocks kolo's kernels have
  *   FAKECUDA_PEERS=N       each N of them that follow each other can be given access to each
  *                          other's memory (all); a kernel that has none and tries it aborts
@@ -65,7 +68,9 @@ bool double_is_held(const char *name);
 /* The calling thread's; NULL if it has none. */
 ko_cu_context double_context(void);
 ko_cu_context double_context_of(int device);
+/* Whether the process has it; whether the machine does. */
 bool double_is_gpu(ko_cu_device device);
+bool double_exists(ko_cu_device device);
 /* Whether a GPU can be given access to another's memory; its own it has. */
 bool double_reaches(ko_cu_device device, ko_cu_device peer);
 
@@ -88,6 +93,10 @@ bool double_is_valid(ko_cu_ptr at, size_t nbytes);
 
 /* Whether FAKECUDA_LONGEST leaves room for nbytes at once. */
 bool double_has_room(size_t nbytes);
+/* From now on what cuMemAlloc gave is managed memory, whose pages lie on the GPU, or the host: as a
+ * pointer's type the driver says either. The double's processor cannot touch them all the same.
+ * Tests find it by its name. */
+__attribute__((visibility("default"))) void fakecuda_manage(ko_cu_ptr memory, bool is_at_host);
 
 /* ---- traffic.c ------------------------------------------------------------------------------- */
 

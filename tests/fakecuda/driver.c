@@ -88,16 +88,42 @@ ko_cu_result double_enter(const char *function)
     return is_started || !strcmp(function, "cuInit") ? KO_CU_SUCCESS : KO_CU_NOT_INITIALIZED;
 }
 
+bool double_exists(ko_cu_device device)
+{
+    return device >= 0 && device < DOUBLE_MOST_DEVICES &&
+           device < double_number("FAKECUDA_DEVICES", 1);
+}
+
+/* The GPU of an ordinal, which need not be its own number; -1: there is none. */
+static ko_cu_device gpu_of(int ordinal)
+{
+    const char *list = getenv("FAKECUDA_VISIBLE");
+    int gpu = ordinal;
+
+    if (list && *list) {
+        for (; list && ordinal > 0; ordinal--)
+            list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL;
+        gpu = list && !ordinal ? atoi(list) : -1;
+    }
+    return double_exists(gpu) ? gpu : -1;
+}
+
 static int count_devices(void)
 {
-    const int n = double_number("FAKECUDA_DEVICES", 1);
+    int n = 0;
 
-    return n < DOUBLE_MOST_DEVICES ? n : DOUBLE_MOST_DEVICES;
+    while (gpu_of(n) >= 0)
+        n++;
+    return n;
 }
 
 bool double_is_gpu(ko_cu_device device)
 {
-    return device >= 0 && device < count_devices();
+    int i = 0;
+
+    while (gpu_of(i) >= 0 && gpu_of(i) != device)
+        i++;
+    return gpu_of(i) >= 0;
 }
 
 __attribute__((visibility("default"))) ko_cu_result
@@ -150,6 +176,7 @@ ko_cu_result double_error_name(ko_cu_result error, const char **name)
                  {KO_CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
                  {KO_CU_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
                  {KO_CU_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY"},
+                 {KO_CU_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
                  {KO_CU_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
                  {KO_CU_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
                  {KO_CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
@@ -184,8 +211,8 @@ ko_cu_result double_device_count(int *count)
 
 ko_cu_result double_device(ko_cu_device *device, int ordinal)
 {
-    *device = ordinal;
-    return double_is_gpu(ordinal) ? double_enter("cuDeviceGet") : KO_CU_INVALID_DEVICE;
+    *device = gpu_of(ordinal);
+    return *device >= 0 ? double_enter("cuDeviceGet") : KO_CU_INVALID_DEVICE;
 }
 
 ko_cu_result double_device_name(char *name, int nbytes, ko_cu_device device)
@@ -199,18 +226,12 @@ ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device dev
     const struct {
         int attribute, value;
     } values[] = {{KO_CU_MULTIPROCESSORS, double_number("FAKECUDA_MULTIPROCESSORS", 4)},
-                  {KO_CU_INTEGRATED, 0},
-                  {KO_CU_COMPUTE_MODE, 0},
                   {KO_CU_L2_BYTES, 1 << 19},
                   {KO_CU_CAPABILITY_MAJOR, 9},
                   {KO_CU_CAPABILITY_MINOR, 0},
-                  {KO_CU_HAS_VMM, 0},
-                  {KO_CU_HAS_FD_HANDLES, 0},
-                  {KO_CU_HAS_GPUDIRECT_RDMA, 0},
                   {KO_CU_HAS_DMA_BUF, double_number("FAKECUDA_DMA_BUF", 0)},
                   {KO_CU_FLUSHES, double_number("FAKECUDA_FLUSHES", 0)},
-                  {KO_CU_ORDERING, double_number("FAKECUDA_ORDERING", KO_CU_ORDERED_OWNER)},
-                  {KO_CU_HAS_MPS, 0}};
+                  {KO_CU_ORDERING, double_number("FAKECUDA_ORDERING", KO_CU_ORDERED_OWNER)}};
 
     if (!double_is_gpu(device))
         return KO_CU_INVALID_DEVICE;
@@ -245,6 +266,8 @@ bool double_reaches(ko_cu_device device, ko_cu_device peer)
 {
     const int n = double_number("FAKECUDA_PEERS", DOUBLE_MOST_DEVICES);
 
+    if (peer < 0 || (!double_is_gpu(peer) && !double_number("FAKECUDA_HIDDEN", 1)))
+        return false;
     return device == peer || device / n == peer / n;
 }
 

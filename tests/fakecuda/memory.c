@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { NO_DEVICE = -2 }; /* CU_DEVICE_INVALID */
+
 /* ---- its own --------------------------------------------------------------------------------- */
 
 bool double_has_room(size_t nbytes)
@@ -67,6 +69,17 @@ ko_cu_result double_free(ko_cu_ptr memory)
     return result;
 }
 
+void fakecuda_manage(ko_cu_ptr memory, bool is_at_host)
+{
+    struct double_range *range;
+
+    double_ranges_lock();
+    range = double_range_at(memory);
+    range->is_managed = true;
+    range->is_at_host = is_at_host;
+    double_ranges_unlock();
+}
+
 ko_cu_result double_address_range(ko_cu_ptr *base, size_t *nbytes, ko_cu_ptr at)
 {
     struct double_range *range;
@@ -87,22 +100,24 @@ static ko_cu_result describe(const struct double_range *range, int attribute, vo
 {
     switch (attribute) {
     case KO_CU_POINTER_CONTEXT:
-        *(ko_cu_context *)value = double_context_of(range->device);
+        *(ko_cu_context *)value =
+            double_is_gpu(range->device) ? double_context_of(range->device) : NULL;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_MEMORY_TYPE:
-        *(unsigned *)value = range->kind == DOUBLE_HOST ? KO_CU_MEMORY_HOST : KO_CU_MEMORY_DEVICE;
+        *(unsigned *)value = range->kind == DOUBLE_HOST || range->is_at_host ? KO_CU_MEMORY_HOST
+                                                                             : KO_CU_MEMORY_DEVICE;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_BUFFER_ID:
         *(uint64_t *)value = range->id;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_IS_MANAGED:
-        *(unsigned *)value = 0;
+        *(unsigned *)value = range->is_managed;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_DEVICE:
-        *(int *)value = range->device;
+        *(int *)value = double_is_gpu(range->device) ? range->device : NO_DEVICE;
         return KO_CU_SUCCESS;
     case KO_CU_POINTER_HAS_LEGACY_IPC:
-        *(unsigned *)value = range->kind == DOUBLE_DEVICE;
+        *(unsigned *)value = range->kind == DOUBLE_DEVICE && !range->is_managed;
         return KO_CU_SUCCESS;
     default:
         return KO_CU_INVALID_VALUE;
@@ -183,7 +198,7 @@ ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
 
     double_ranges_lock();
     range = double_range_at(memory);
-    if (!result && (!range || range->kind != DOUBLE_DEVICE))
+    if (!result && (!range || range->kind != DOUBLE_DEVICE || range->is_managed))
         result = KO_CU_INVALID_VALUE;
     if (!result) {
         const struct passport passport = {.id = range->id,
@@ -230,7 +245,7 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
     memcpy(&passport, handle.bytes, sizeof passport);
     if (!result && (flags != KO_CU_IPC_LAZY_PEER_ACCESS || !double_context()))
         result = double_context() ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
-    if (!result && !double_is_gpu(passport.device)) /* no handle of the driver's */
+    if (!result && !double_exists(passport.device)) /* no handle of the driver's */
         result = KO_CU_INVALID_VALUE;
     if (!result && passport.pid == getpid())
         result = KO_CU_INVALID_CONTEXT; /* its own memory has an address already */

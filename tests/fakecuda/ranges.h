@@ -23,9 +23,10 @@ struct double_range {
     enum { DOUBLE_DEVICE, DOUBLE_IMPORTED, DOUBLE_HOST, DOUBLE_PIECE } kind;
     struct double_piece *piece; /* that is mapped there */
     int device, fd;
-    unsigned allowed;           /* bits: GPUs that a piece has been given to */
-    int users;                  /* of one that is imported */
-    uint64_t id, origin, there; /* where one that is imported lies in its process */
+    bool is_managed, is_at_host; /* by double_alloc, and fakecuda_manage */
+    unsigned allowed;            /* bits: GPUs that a piece has been given to */
+    int users;                   /* of one that is imported */
+    uint64_t id, origin, there;  /* where one that is imported lies in its process */
     int pid;
     struct double_range *next;
 };

@@ -215,10 +215,10 @@ static void join_others(ko_cu_stream stream)
             join_with(stream, other);
 }
 
-/* NULL: the legacy stream; NULL: there is no context. */
+/* NULL, or the handle for it: the legacy stream; NULL: there is no context. */
 static ko_cu_stream resolve(ko_cu_stream stream)
 {
-    if (stream)
+    if (stream && (uintptr_t)stream != KO_CU_STREAM_LEGACY)
         return stream;
     return double_context() ? double_context()->legacy : NULL;
 }

@@ -37,8 +37,10 @@ ko_cu_result double_stream_await_word(ko_cu_stream stream, ko_cu_ptr at, uint32_
                               value,
                               flags};
 
-    if (at % 4 || flags > KO_CU_WAIT_EQ)
-        return KO_CU_INVALID_VALUE;
+    const ko_cu_result result = double_enter("cuStreamWaitValue32");
+
+    if (result || at % 4 || flags > KO_CU_WAIT_EQ)
+        return result ? result : KO_CU_INVALID_VALUE;
     return double_enqueue(stream, &word.task, sizeof word);
 }
 
@@ -47,8 +49,10 @@ ko_cu_result double_stream_put_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t 
 {
     const struct word word = {{.run = put_word}, (_Atomic uint32_t *)(uintptr_t)at, value, flags};
 
-    if (at % 4 || flags)
-        return KO_CU_INVALID_VALUE;
+    const ko_cu_result result = double_enter("cuStreamWriteValue32");
+
+    if (result || at % 4 || flags)
+        return result ? result : KO_CU_INVALID_VALUE;
     return double_enqueue(stream, &word.task, sizeof word);
 }
 
