@@ -502,7 +502,7 @@ static int fill_in_vain(kolo_group *group, void *unused)
     return failed | within(began_ns, LIMIT_MS + 2 * RANKS_SOON_MS, "the end");
 }
 
-/* No rank's can be, with all the time that there is, until a thread of rank 0 aborts the group. */
+/* Nor in all the time that there is: a thread of rank 0 aborts the group. */
 static int abort_filling(kolo_group *group, void *unused)
 {
     kolo_group *part = NULL;
@@ -514,7 +514,8 @@ static int abort_filling(kolo_group *group, void *unused)
     if (kolo_group_split(group, 0, kolo_group_rank(group), &part))
         return ranks_fail("no group");
     kolo_group_set_timeout(part, 10 * RANKS_SOON_MS);
-    gpu_hold("transfers");
+    if (!kolo_group_rank(group))
+        gpu_hold("transfers");
     began_ns = ko_now_ns();
     if (!kolo_group_rank(group) && pthread_create(&thread, NULL, abort_soon, part))
         return ranks_fail("no thread");
