@@ -208,20 +208,59 @@ static int alloc_there(ko_cu_ptr *there)
                : 0;
 }
 
+/* As refuses, of what is on the other GPU. */
+static int refuses_there(int err, const char *what)
+{
+    char text[99];
+
+    snprintf(text, sizeof text, "%s is in the memory of GPU %d, and the group's is GPU %d", what,
+             1 - gpu_rank.device, gpu_rank.device);
+    return refuses(err, text);
+}
+
+static int take_arrays_from(kolo_group *group, struct given given, void *there)
+{
+    given.tensor.in = given.tensor.out = there;
+    given.update.states[0] = there;
+    return refuses_there(unscale(group, &given, KOLO_FLOAT32, 0), "unscale: one of its arrays") ||
+           refuses_there(step(group, &given), "all_reduce_step: one of its arrays");
+}
+
+/* What a call calls its own, and the kernel of its epilogue touches. */
+static int take_own_from(kolo_group *group, struct given given, void *there)
+{
+    const kolo_cast cast = {.from = KOLO_FLOAT32, .to = KOLO_FLOAT32, .factor = 1};
+    struct given param = given;
+
+    given.update.grad = there;
+    param.update.param = there;
+    return refuses_there(step(group, &given), "all_reduce_step: grad") ||
+           refuses_there(step(group, &param), "all_reduce_step: param") ||
+           refuses_there(kolo_unscale(group, &given.tensor, 1, &cast, there), "unscale: found_inf");
+}
+
+static int take_compressed_from(kolo_group *group, float *here, float *there)
+{
+    const kolo_dtype wire = KOLO_FLOAT16;
+
+    return refuses_there(kolo_all_reduce_compressed(group, there, here, 9, wire, KOLO_SUM),
+                         "all_reduce_compressed: in") ||
+           refuses_there(kolo_all_reduce_compressed(group, here, there, 9, wire, KOLO_SUM),
+                         "all_reduce_compressed: out");
+}
+
 static int take_from_another(kolo_group *group, void *unused)
 {
     struct given given;
     ko_cu_ptr there;
-    char text[99];
 
     (void)unused;
     if (enter_with_arrays(group, 9, 400, 800, &given) || alloc_there(&there))
         return 1;
-    snprintf(text, sizeof text,
-             "unscale: one of its arrays is in the memory of GPU %d, and the group's is GPU %d",
-             1 - gpu_rank.device, gpu_rank.device);
-    given.tensor.in = given.tensor.out = (void *)(uintptr_t)there;
-    if (there && refuses(unscale(group, &given, KOLO_FLOAT32, 0), text))
+    if (there &&
+        (take_arrays_from(group, given, (void *)(uintptr_t)there) ||
+         take_own_from(group, given, (void *)(uintptr_t)there) ||
+         take_compressed_from(group, (float *)(void *)given.memory, (float *)(uintptr_t)there)))
         return 1;
     return goes_on(group, &given);
 }
