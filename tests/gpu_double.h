@@ -28,6 +28,9 @@ uint64_t gpu_bytes_narrow(void);
 void gpu_hold(const char *functions);
 int gpu_held(void);
 
+/* Has the rank's GPU fail when its stream comes to it, by the driver's error. 0, or it cannot. */
+int gpu_fail(ko_cu_result error);
+
 /* Of the rank's GPU. */
 struct fakecuda_blocks gpu_blocks_now(void);
 

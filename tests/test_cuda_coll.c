@@ -429,7 +429,7 @@ static int lack_something(kolo_group *group, void *unused)
 static void drivers_that_fail(void **state)
 {
     static const char *const what[] = {"cuCtxGetCurrent=1", "cuDevicePrimaryCtxRetain=2",
-                                       "cuStreamCreate=2", "cuEventCreate=2",
+                                       "cuStreamCreateWithPriority=2", "cuEventCreate=2",
                                        "cuMemHostRegister=2"};
 
     (void)state;

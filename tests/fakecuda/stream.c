@@ -57,13 +57,18 @@ static int64_t now_ns(void)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void do_task(struct double_task *task, int jitter_us, unsigned *seed)
+static bool is_of_event(const struct double_task *task);
+
+/* Of a context that has ended, events are let go of, and nothing else is done. */
+static void do_task(const struct ko_cuda_stream *stream, struct double_task *task, int jitter_us,
+                    unsigned *seed)
 {
     if (jitter_us)
         nap_us(rand_r(seed) % jitter_us);
-    while (task->is_ready && !task->is_ready(task))
+    while (task->is_ready && !task->is_ready(task) && !double_fault_of(stream->context))
         nap_us(5);
-    task->run(task);
+    if (!double_fault_of(stream->context) || is_of_event(task))
+        task->run(task);
     free(task);
 }
 
@@ -98,7 +103,7 @@ static void *work(void *argument)
         }
         stream->first = task->next;
         pthread_mutex_unlock(&stream->lock);
-        do_task(task, jitter_us, &seed);
+        do_task(stream, task, jitter_us, &seed);
         pthread_mutex_lock(&stream->lock);
         stream->finished++;
         pthread_cond_broadcast(&stream->changed);
@@ -290,13 +295,10 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
 
 ko_cu_result double_stream_create(ko_cu_stream *stream, unsigned flags)
 {
-    ko_cu_result result = double_enter_unsafe("cuStreamCreate");
-
-    if (!result && !double_context())
-        result = KO_CU_INVALID_CONTEXT;
-    if (!result)
-        *stream = double_stream_new(double_context(), flags);
-    return result;
+    if (!double_context())
+        return KO_CU_INVALID_CONTEXT;
+    *stream = double_stream_new(double_context(), flags);
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_stream_create_urgent(ko_cu_stream *stream, unsigned flags, int priority)
@@ -325,27 +327,24 @@ ko_cu_result double_stream_destroy(ko_cu_stream stream)
 
 ko_cu_result double_stream_sync(ko_cu_stream stream)
 {
-    ko_cu_result result = double_enter_unsafe("cuStreamSynchronize");
     uint64_t ticket;
 
     stream = resolve(stream);
-    if (result || !stream)
-        return result ? result : KO_CU_INVALID_CONTEXT;
+    if (!stream)
+        return KO_CU_INVALID_CONTEXT;
     pthread_mutex_lock(&stream->lock);
     ticket = stream->entered;
     while (stream->finished < ticket)
         pthread_cond_wait(&stream->changed, &stream->lock);
     pthread_mutex_unlock(&stream->lock);
-    return KO_CU_SUCCESS;
+    return double_fault_of(stream->context);
 }
 
 ko_cu_result double_stream_query(ko_cu_stream stream)
 {
-    ko_cu_result result = double_enter_unsafe("cuStreamQuery");
-
     stream = resolve(stream);
-    if (result || !stream)
-        return result ? result : KO_CU_INVALID_CONTEXT;
+    if (!stream)
+        return KO_CU_INVALID_CONTEXT;
     if (stream->captured)
         return KO_CU_NOT_PERMITTED;
     return has_finished(stream, entered(stream)) ? KO_CU_SUCCESS : KO_CU_NOT_READY;
@@ -385,10 +384,6 @@ static void leave_event(ko_cu_event event)
 
 ko_cu_result double_event_create(ko_cu_event *event, unsigned flags)
 {
-    ko_cu_result result = double_enter("cuEventCreate");
-
-    if (result)
-        return result;
     *event = calloc(1, sizeof **event);
     atomic_init(&(*event)->users, 1);
     (*event)->has_time = !(flags & KO_CU_EVENT_DISABLE_TIMING);
@@ -428,6 +423,11 @@ static void leave_mark(struct double_task *task)
     leave_event(((struct mark *)task)->event);
 }
 
+static bool is_of_event(const struct double_task *task)
+{
+    return task->run == reach || task->run == leave_mark;
+}
+
 /* In a captured stream, for others to join its capture. */
 static bool is_recorded_in_capture(ko_cu_event event, ko_cu_stream stream)
 {
@@ -447,10 +447,9 @@ static bool is_recorded_in_capture(ko_cu_event event, ko_cu_stream stream)
 ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
 {
     struct mark mark = {{.run = reach}, event, 0};
-    ko_cu_result result = double_enter("cuEventRecord");
 
-    if (result || !event)
-        return result ? result : KO_CU_INVALID_HANDLE;
+    if (!event)
+        return KO_CU_INVALID_HANDLE;
     if (is_recorded_in_capture(event, resolve(stream)))
         return KO_CU_SUCCESS;
     mark.count = atomic_fetch_add(&event->recorded, 1) + 1;
@@ -481,10 +480,8 @@ static ko_cu_result join_capture(ko_cu_stream stream, ko_cu_event event)
 ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, unsigned flags)
 {
     struct mark mark = {{.run = leave_mark, .is_ready = is_reached}, event, 0};
-    ko_cu_result result = double_enter("cuStreamWaitEvent");
+    ko_cu_result result;
 
-    if (result)
-        return result;
     if (!event || flags)
         return event ? KO_CU_INVALID_VALUE : KO_CU_INVALID_HANDLE;
     if (atomic_load(&event->capture)) {
@@ -499,7 +496,7 @@ ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, u
     return double_enqueue(stream, &mark.task, sizeof mark);
 }
 
-static ko_cu_result look_at_event(ko_cu_event event)
+ko_cu_result double_event_query(ko_cu_event event)
 {
     if (!event)
         return KO_CU_INVALID_HANDLE;
@@ -507,20 +504,9 @@ static ko_cu_result look_at_event(ko_cu_event event)
                                                                          : KO_CU_NOT_READY;
 }
 
-ko_cu_result double_event_query(ko_cu_event event)
-{
-    ko_cu_result result = double_enter_unsafe("cuEventQuery");
-
-    return result ? result : look_at_event(event);
-}
-
 ko_cu_result double_event_sync(ko_cu_event event)
 {
-    ko_cu_result result = double_enter_unsafe("cuEventSynchronize");
-
-    if (result)
-        return result;
-    while (look_at_event(event) == KO_CU_NOT_READY)
+    while (double_event_query(event) == KO_CU_NOT_READY)
         nap_us(5);
     return event ? KO_CU_SUCCESS : KO_CU_INVALID_HANDLE;
 }
@@ -529,7 +515,7 @@ ko_cu_result double_event_elapsed(float *ms, ko_cu_event from, ko_cu_event to)
 {
     if (!from || !to || !from->has_time || !to->has_time)
         return KO_CU_INVALID_HANDLE;
-    if (look_at_event(from) || look_at_event(to))
+    if (double_event_query(from) || double_event_query(to))
         return KO_CU_NOT_READY;
     *ms = (float)((double)(atomic_load(&to->at_ns) - atomic_load(&from->at_ns)) * 1e-6);
     return KO_CU_SUCCESS;
@@ -592,9 +578,7 @@ static bool is_in_the_way(ko_cu_stream stream)
 
 ko_cu_result double_capture_status(ko_cu_stream stream, int *status)
 {
-    ko_cu_result result = double_enter("cuStreamIsCapturing");
-
     stream = resolve(stream);
     *status = stream && stream->captured ? KO_CU_CAPTURE_ACTIVE : KO_CU_CAPTURE_NONE;
-    return result || !is_in_the_way(stream) ? result : KO_CU_CAPTURE_IMPLICIT;
+    return is_in_the_way(stream) ? KO_CU_CAPTURE_IMPLICIT : KO_CU_SUCCESS;
 }
