@@ -346,6 +346,19 @@ static void calls_follow_each_other(void **state)
     unsetenv("FAKECUDA_DEVICES");
 }
 
+/* All of a process's streams share one queue of the GPU's with those of their priority: what the
+ * user's wait for does not stand behind them. */
+static void queues_are_shared(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_QUEUES", "1", 1);
+    for (int i = 0; i < 2; i++) {
+        exam_set_variables(i ? "tcp" : "shm", "", SLICE_BYTES);
+        run(RANKS_PROCESSES, 2, reduce_tensors);
+    }
+    unsetenv("FAKECUDA_QUEUES");
+}
+
 /* The ranks' first streams: NULL, or of a kind. */
 struct streams {
     bool is_legacy[2];
@@ -461,6 +474,7 @@ int main(void)
         cmocka_unit_test(mixed_buffers_are_refused),
         cmocka_unit_test(streams_change),
         cmocka_unit_test(calls_follow_each_other),
+        cmocka_unit_test(queues_are_shared),
         cmocka_unit_test(legacy_streams),
         cmocka_unit_test(drivers_that_fail),
         cmocka_unit_test(a_stream_that_stands_still),

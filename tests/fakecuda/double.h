@@ -23,6 +23,9 @@
  *   FAKECUDA_STRICT=1      nothing of another process's is opened by a handle at an address where
  *                          what that has freed is still open here (208), and nothing is started
  *                          while a thread frees memory, as a GPU's driver has it
+ *   FAKECUDA_QUEUES=N      streams of a context beyond N of a priority share N queues, in each of
+ *                          which all is done in the order of its coming, as a GPU has it beyond
+ *                          CUDA_DEVICE_MAX_CONNECTIONS (0: each has its own)
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other
@@ -170,6 +173,7 @@ struct double_task {
     void (*run)(struct double_task *task);
     bool (*is_ready)(struct double_task *task); /* NULL: at once; else polled */
     struct double_task *next;
+    uint64_t number; /* among those of all streams, in the order of their coming */
 };
 
 /* What there is to run where a task only waits. */
@@ -185,7 +189,7 @@ bool double_is_awaiting_streams(void);
  */
 __attribute__((visibility("default"))) ko_cu_result
 double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes);
-ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags);
+ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags, bool is_urgent);
 /* The GPU that a stream is of; -1: there is no context. */
 int double_gpu_of(ko_cu_stream stream);
 /* Whether a stream of the GPU has something to do. */

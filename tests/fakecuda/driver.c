@@ -187,7 +187,7 @@ ko_cu_context double_context_of(int device)
     pthread_mutex_lock(&lock);
     if (!contexts[device].legacy) {
         contexts[device].device = device;
-        contexts[device].legacy = double_stream_new(&contexts[device], 0);
+        contexts[device].legacy = double_stream_new(&contexts[device], 0, false);
     }
     pthread_mutex_unlock(&lock);
     return &contexts[device];

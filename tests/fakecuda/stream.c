@@ -3,27 +3,13 @@
  * The double's streams: a thread and a queue each. The stream whose handle is NULL waits for all
  * others of its context that block, and they for it, as the driver's legacy stream does.
  */
-#include "double.h"
+#include "streams.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-struct ko_cuda_stream {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    ko_cu_context context;
-    bool is_blocking, is_leaving;
-    uint64_t entered, finished; /* tasks */
-    struct double_task *first, *last;
-    struct ko_cuda_stream *next;     /* of all */
-    struct double_capture *captured; /* what comes goes there; NULL: it is to be done */
-    bool has_joined;                 /* another stream's */
-    uint64_t ncaptured, nawaited;    /* tasks that came; those that others there wait for */
-};
 
 struct ko_cuda_event {
     atomic_int users; /* its owner, and tasks that name it */
@@ -37,8 +23,9 @@ struct ko_cuda_event {
 
 enum { MOST_STREAMS = 4096 };
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ko_cuda_stream *streams;
+pthread_mutex_t double_streams_lock = PTHREAD_MUTEX_INITIALIZER;
+struct ko_cuda_stream *double_streams;
+static atomic_uint_fast64_t ntasks;
 
 static void nap_us(int us)
 {
@@ -74,13 +61,13 @@ static void do_task(const struct ko_cuda_stream *stream, struct double_task *tas
 
 static void free_stream(struct ko_cuda_stream *stream)
 {
-    struct ko_cuda_stream **link = &streams;
+    struct ko_cuda_stream **link = &double_streams;
 
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     while (*link != stream)
         link = &(*link)->next;
     *link = stream->next;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     pthread_cond_destroy(&stream->changed);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
@@ -102,10 +89,13 @@ static void *work(void *argument)
             continue;
         }
         stream->first = task->next;
+        stream->under_way = task->number;
         pthread_mutex_unlock(&stream->lock);
+        double_queue_await(stream, task);
         do_task(stream, task, jitter_us, &seed);
         pthread_mutex_lock(&stream->lock);
         stream->finished++;
+        stream->under_way = 0;
         pthread_cond_broadcast(&stream->changed);
     }
     pthread_mutex_unlock(&stream->lock);
@@ -113,18 +103,20 @@ static void *work(void *argument)
     return NULL;
 }
 
-ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags)
+ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags, bool is_urgent)
 {
     struct ko_cuda_stream *stream = calloc(1, sizeof *stream);
 
+    stream->is_urgent = is_urgent;
     stream->context = context;
     stream->is_blocking = !(flags & KO_CU_STREAM_NON_BLOCKING);
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
-    pthread_mutex_lock(&list_lock);
-    stream->next = streams;
-    streams = stream;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
+    stream->queue = double_queue_choose(stream);
+    stream->next = double_streams;
+    double_streams = stream;
+    pthread_mutex_unlock(&double_streams_lock);
     if (pthread_create(&stream->thread, NULL, work, stream))
         abort();
     pthread_detach(stream->thread);
@@ -171,11 +163,11 @@ static bool is_joined(struct double_task *task)
     struct ko_cuda_stream *stream;
     bool is;
 
-    pthread_mutex_lock(&list_lock);
-    for (stream = streams; stream && stream != join->other; stream = stream->next)
+    pthread_mutex_lock(&double_streams_lock);
+    for (stream = double_streams; stream && stream != join->other; stream = stream->next)
         continue;
     is = !stream || has_finished(stream, join->ticket);
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return is;
 }
 
@@ -186,6 +178,7 @@ static void push(ko_cu_stream stream, const struct double_task *task, size_t nby
     memcpy(copy, task, nbytes);
     copy->next = NULL;
     pthread_mutex_lock(&stream->lock);
+    copy->number = atomic_fetch_add(&ntasks, 1) + 1;
     if (stream->first)
         stream->last->next = copy;
     else
@@ -215,7 +208,7 @@ static void join_others(ko_cu_stream stream)
         join_with(stream, legacy);
         return;
     }
-    for (struct ko_cuda_stream *other = streams; other; other = other->next)
+    for (struct ko_cuda_stream *other = double_streams; other; other = other->next)
         if (other != stream && other->context == stream->context && other->is_blocking)
             join_with(stream, other);
 }
@@ -238,10 +231,10 @@ bool double_is_busy(int device)
 {
     bool is = false;
 
-    pthread_mutex_lock(&list_lock);
-    for (struct ko_cuda_stream *stream = streams; stream && !is; stream = stream->next)
+    pthread_mutex_lock(&double_streams_lock);
+    for (struct ko_cuda_stream *stream = double_streams; stream && !is; stream = stream->next)
         is = stream->context->device == device && !has_finished(stream, entered(stream));
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return is;
 }
 
@@ -259,15 +252,15 @@ void double_await_streams(void)
     int n = 0;
 
     atomic_fetch_add(&nawaiting, 1);
-    pthread_mutex_lock(&list_lock);
-    for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next) {
+    pthread_mutex_lock(&double_streams_lock);
+    for (struct ko_cuda_stream *stream = double_streams; stream; stream = stream->next) {
         if (stream->context != context)
             continue;
         if (n == MOST_STREAMS)
             abort();
         joins[n++] = (struct join){.other = stream, .ticket = entered(stream)};
     }
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     for (int i = 0; i < n; i++)
         while (!is_joined(&joins[i].task))
             nap_us(5);
@@ -279,7 +272,7 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
     stream = resolve(stream);
     if (!stream)
         return KO_CU_INVALID_CONTEXT;
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     if (stream->captured) {
         double_capture_add(stream->captured, task, nbytes);
         stream->ncaptured++;
@@ -287,7 +280,7 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
         join_others(stream);
         push(stream, task, nbytes);
     }
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return KO_CU_SUCCESS;
 }
 
@@ -297,14 +290,16 @@ ko_cu_result double_stream_create(ko_cu_stream *stream, unsigned flags)
 {
     if (!double_context())
         return KO_CU_INVALID_CONTEXT;
-    *stream = double_stream_new(double_context(), flags);
+    *stream = double_stream_new(double_context(), flags, false);
     return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_stream_create_urgent(ko_cu_stream *stream, unsigned flags, int priority)
 {
-    (void)priority; /* as far as the driver promises, a hint */
-    return double_stream_create(stream, flags);
+    if (!double_context())
+        return KO_CU_INVALID_CONTEXT;
+    *stream = double_stream_new(double_context(), flags, priority < 0);
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_stream_priorities(int *least, int *most)
@@ -433,14 +428,14 @@ static bool is_recorded_in_capture(ko_cu_event event, ko_cu_stream stream)
 {
     uint64_t capture = 0;
 
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     if (stream && stream->captured) {
         capture = double_capture_number(stream->captured);
         event->by = stream;
         event->behind = stream->ncaptured;
     }
     atomic_store(&event->capture, capture);
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return capture;
 }
 
@@ -471,7 +466,7 @@ static ko_cu_result join_capture(ko_cu_stream stream, ko_cu_event event)
         stream->has_joined = true;
         stream->ncaptured = stream->nawaited = 0;
     }
-    for (struct ko_cuda_stream *by = streams; by; by = by->next)
+    for (struct ko_cuda_stream *by = double_streams; by; by = by->next)
         if (by == event->by && by != stream && by->nawaited < event->behind)
             by->nawaited = event->behind;
     return KO_CU_SUCCESS;
@@ -486,9 +481,9 @@ ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, u
         return event ? KO_CU_INVALID_VALUE : KO_CU_INVALID_HANDLE;
     if (atomic_load(&event->capture)) {
         stream = resolve(stream);
-        pthread_mutex_lock(&list_lock);
+        pthread_mutex_lock(&double_streams_lock);
         result = join_capture(stream, event);
-        pthread_mutex_unlock(&list_lock);
+        pthread_mutex_unlock(&double_streams_lock);
         return result;
     }
     mark.count = atomic_load(&event->recorded);
@@ -527,10 +522,10 @@ ko_cu_result double_capture_begin(ko_cu_stream stream, int mode)
 {
     if (!stream || stream->captured || mode < 0 || mode > KO_CU_CAPTURE_RELAXED)
         return KO_CU_INVALID_VALUE;
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     stream->captured = double_capture_open(mode);
     stream->has_joined = false;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return KO_CU_SUCCESS;
 }
 
@@ -539,7 +534,7 @@ static bool leave_capture(const struct double_capture *capture)
 {
     bool are_joined = true;
 
-    for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next)
+    for (struct ko_cuda_stream *stream = double_streams; stream; stream = stream->next)
         if (stream->captured == capture) {
             are_joined &= !stream->has_joined || stream->ncaptured <= stream->nawaited;
             stream->captured = NULL;
@@ -558,9 +553,9 @@ ko_cu_result double_capture_end(ko_cu_stream stream, ko_cu_graph *graph)
         return DOUBLE_CAPTURE_UNMATCHED;
     if (!double_capture_is_ended_here(capture))
         return KO_CU_CAPTURE_WRONG_THREAD;
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     are_joined = leave_capture(capture);
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return double_capture_close(capture, are_joined, graph);
 }
 
@@ -569,10 +564,10 @@ static bool is_in_the_way(ko_cu_stream stream)
 {
     bool is = false;
 
-    pthread_mutex_lock(&list_lock);
-    for (struct ko_cuda_stream *other = streams; other && !is; other = other->next)
+    pthread_mutex_lock(&double_streams_lock);
+    for (struct ko_cuda_stream *other = double_streams; other && !is; other = other->next)
         is = other->captured && other->is_blocking && other->context->legacy == stream;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return is;
 }
 
