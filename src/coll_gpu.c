@@ -145,12 +145,22 @@ static int count_arrays(kolo_group *group, const struct ko_call *call, size_t *n
     return err;
 }
 
+/* What the user calls it. */
+static const char *buffer_name(const struct ko_call *call, bool is_out)
+{
+    if (ko_call_has_step(call))
+        return is_out ? "param" : "grad";
+    if (call->epilogue && !ko_call_is_fused(call))
+        return "found_inf";
+    return is_out ? "out" : "in";
+}
+
 /* Whose a buffer of nbytes is, if it has any, and, if the GPU's, whether there are as many. */
 static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_out, size_t nbytes,
                         size_t *ngpu, size_t *nhost)
 {
     const void *buffer = is_out ? call->out : call->in;
-    const char *which = is_out ? "out" : "in";
+    const char *which = buffer_name(call, is_out);
     bool is_there;
     int err = nbytes ? look(group, call, buffer, &is_there) : KOLO_OK;
 
@@ -159,7 +169,9 @@ static int count_buffer(kolo_group *group, const struct ko_call *call, bool is_o
     *(is_there ? ngpu : nhost) += 1;
     if (!is_there)
         return KOLO_OK;
-    err = check_length(group, call, which, buffer, nbytes);
+    err = call->epilogue ? check_home(group, call, which, buffer) : KOLO_OK;
+    if (!err)
+        err = check_length(group, call, which, buffer, nbytes);
     return err ? err
                : check_place(call, which, buffer,
                              is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);

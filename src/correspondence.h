@@ -63,13 +63,14 @@ struct ko_correspondence {
     uint64_t had_come;       /* slices, when the last long message of ours went */
     bool is_full;            /* the peer: it had no room for a message of ours */
     uint64_t asked;          /* ours that asks whether there is room; 0: none */
-    size_t unheard;    /* bytes of medium messages since one has asked, or the peer was heard */
-    uint64_t asking;   /* the peer's that asks whether there is room here; 0: none */
-    bool has_no_room;  /* there was none */
-    int nfinished;     /* letters completed since the mailbox last counted */
-    unsigned unlooked; /* times that nothing was wanted of the peer */
-    bool has_left;     /* it has freed its group: what is to be sent stays here */
-    bool is_drained;   /* by the last look nothing has been left in the link */
+    size_t unheard;      /* bytes of medium messages since one has asked, or the peer was heard */
+    uint64_t asking;     /* the peer's that asks whether there is room here; 0: none */
+    bool has_no_room;    /* there was none */
+    int nfinished;       /* letters completed since the mailbox last counted */
+    unsigned unlooked;   /* times that nothing was wanted of the peer */
+    bool gpu_has_failed; /* this rank's, which is no fault of the link's */
+    bool has_left;       /* it has freed its group: what is to be sent stays here */
+    bool is_drained;     /* by the last look nothing has been left in the link */
 
     /* the message whose slices come: at most one of letter and parcel; neither: it is dropped */
     bool is_arriving;

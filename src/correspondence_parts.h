@@ -58,6 +58,13 @@ struct ko_letter *ko_letters_find(const struct ko_letters *list, uint64_t seq);
 
 /* ---- correspondence.c ---------------------------------------------------------------------- */
 
+/* What this rank's GPU says to a message, as it is. */
+static inline int ko_hear_gpu(struct ko_correspondence *with, int err)
+{
+    with->gpu_has_failed |= err && err != KO_AGAIN && err != KOLO_E_UNSUPPORTED;
+    return err;
+}
+
 /* Completes a letter, which may go as soon as this has been called. */
 void ko_letter_finish(struct ko_correspondence *with, struct ko_letter *letter, int status);
 

@@ -131,7 +131,7 @@ int ko_receive_fetch(struct ko_correspondence *with)
     int err = KOLO_OK;
 
     while ((fetch = *link) && !err) {
-        err = ko_fetch_step(fetch, with->peer);
+        err = ko_hear_gpu(with, ko_fetch_step(fetch, with->peer));
         if (err == KO_AGAIN) {
             link = &fetch->next;
             err = KOLO_OK;
@@ -398,7 +398,7 @@ static int find_on_gpu(struct ko_correspondence *with, struct ko_link *link, siz
     with->gpu = NULL;
     if (!letter || !letter->placed || with->fetch || !nbytes)
         return KOLO_OK;
-    err = ko_placed_land(letter, link, with->arrived, with->total, &with->gpu);
+    err = ko_hear_gpu(with, ko_placed_land(letter, link, with->arrived, with->total, &with->gpu));
     with->awaits_stream = err == KO_AGAIN;
     return err;
 }

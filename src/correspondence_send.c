@@ -299,7 +299,7 @@ static int withdraw_place(struct ko_correspondence *with, struct ko_letter *lett
         return KOLO_OK;
     ko_letters_remove(&with->given, letter);
     ko_letters_push(&with->withdrawn, letter);
-    return ko_placed_copy(letter);
+    return ko_hear_gpu(with, ko_placed_copy(letter));
 }
 
 /* A message that lies aside, or is under way, is to go on; one that was to be fetched, to be sent.
@@ -323,7 +323,7 @@ int ko_send_withdrawn(struct ko_correspondence *with)
     int err = KOLO_OK;
 
     while (!err && (letter = with->withdrawn.first)) {
-        err = ko_placed_replace(letter);
+        err = ko_hear_gpu(with, ko_placed_replace(letter));
         if (err)
             break;
         ko_letters_pop(&with->withdrawn);

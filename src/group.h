@@ -152,8 +152,9 @@ static inline int ko_failure_status(const struct ko_failure *failure)
 }
 
 /* Fails the group unless it has failed already, wakes its waiters, tells the other ranks; text may
- * be the thread's own. Returns the group's (first) error, with its text as the thread's own. The
- * caller may have the engine's turn or the mailbox's lock; those peers it has to tell itself. */
+ * be the thread's own, and one that names no rank is said of this one. Returns the group's (first)
+ * error, with its text as the thread's own. The caller may have the engine's turn or the mailbox's
+ * lock; those peers it has to tell itself. */
 int ko_group_fail(kolo_group *group, int status, const char *text);
 
 /* The group's error, its text as the thread's own; of a group that has failed. */

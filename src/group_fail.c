@@ -12,6 +12,7 @@
 #include "mailbox_gpu.h"
 #include "store.h"
 
+#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,6 +62,25 @@ void ko_group_write_failure(kolo_group *group)
     pthread_mutex_unlock(&group->writing);
 }
 
+static bool names_rank(const char *text)
+{
+    while ((text = strstr(text, "rank"))) {
+        text += text[4] == 's' ? 5 : 4;
+        if (*text == ' ' && isdigit((unsigned char)text[1]))
+            return true;
+    }
+    return false;
+}
+
+/* What has failed on this rank alone, others are to know from where. */
+static void write_text(kolo_group *group, const char *text)
+{
+    if (group->size == 1 || names_rank(text))
+        snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
+    else
+        snprintf(group->failure_text, sizeof group->failure_text, "rank %d: %s", group->rank, text);
+}
+
 static bool become_failed(kolo_group *group, int status, const char *text)
 {
     bool is_first;
@@ -68,7 +88,7 @@ static bool become_failed(kolo_group *group, int status, const char *text)
     pthread_mutex_lock(&group->lock);
     is_first = !atomic_load(&group->failed);
     if (is_first) {
-        snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
+        write_text(group, text);
         atomic_store(&group->failed, status); /* releases the text */
     }
     pthread_mutex_unlock(&group->lock);

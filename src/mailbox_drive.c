@@ -101,6 +101,14 @@ static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link
     return err;
 }
 
+/* An error in what moves to and from a peer. */
+static int fail(struct ko_mailbox *mailbox, int peer, int err)
+{
+    return mailbox->with[peer].gpu_has_failed
+               ? ko_group_fail(mailbox->group, err, kolo_last_error())
+               : ko_channel_link_failed(&mailbox->channel, peer, err);
+}
+
 int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_letter *wanted)
 {
     struct ko_correspondence *with = &mailbox->with[peer];
@@ -124,7 +132,7 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
         return KOLO_OK; /* its end matters to nobody here */
     }
     if (err)
-        return ko_channel_link_failed(&mailbox->channel, peer, err);
+        return fail(mailbox, peer, err);
     if (!had_left)
         return KOLO_OK;
     ko_notes_drop(with);

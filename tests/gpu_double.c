@@ -88,6 +88,14 @@ void gpu_manage(ko_cu_ptr memory, bool is_at_host)
     manage(memory, is_at_host);
 }
 
+int gpu_fail(ko_cu_result error)
+{
+    ko_cu_result (*fault)(ko_cu_stream stream, ko_cu_result error);
+
+    *(void **)&fault = find("fakecuda_fault");
+    return fault(gpu_rank.stream, error);
+}
+
 struct fakecuda_blocks gpu_blocks_now(void)
 {
     void (*look)(int device, struct fakecuda_blocks *blocks);

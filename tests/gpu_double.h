@@ -31,6 +31,9 @@ int gpu_held(void);
 /* What the driver gave is managed memory from now on, with its pages on the GPU or the host. */
 void gpu_manage(ko_cu_ptr memory, bool is_at_host);
 
+/* Has the rank's GPU fail when its stream comes to it, by the driver's error. 0, or it cannot. */
+int gpu_fail(ko_cu_result error);
+
 /* Of the rank's GPU. */
 struct fakecuda_blocks gpu_blocks_now(void);
 

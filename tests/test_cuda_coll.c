@@ -346,6 +346,19 @@ static void calls_follow_each_other(void **state)
     unsetenv("FAKECUDA_DEVICES");
 }
 
+/* All of a process's streams share one queue of the GPU's with those of their priority: what the
+ * user's wait for does not stand behind them. */
+static void queues_are_shared(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_QUEUES", "1", 1);
+    for (int i = 0; i < 2; i++) {
+        exam_set_variables(i ? "tcp" : "shm", "", SLICE_BYTES);
+        run(RANKS_PROCESSES, 2, reduce_tensors);
+    }
+    unsetenv("FAKECUDA_QUEUES");
+}
+
 /* The ranks' first streams: the legacy one, by its handle or NULL, or of a kind. */
 struct streams {
     bool is_legacy[2], has_handle[2];
@@ -447,7 +460,7 @@ static int lack_the_gpu(kolo_group *group, void *unused)
 static void drivers_that_fail(void **state)
 {
     static const char *const what[] = {"cuCtxGetCurrent=1", "cuDevicePrimaryCtxRetain=2",
-                                       "cuStreamCreate=2", "cuEventCreate=2",
+                                       "cuStreamCreateWithPriority=2", "cuEventCreate=2",
                                        "cuMemHostRegister=2"};
 
     (void)state;
@@ -481,6 +494,7 @@ int main(void)
         cmocka_unit_test(mixed_buffers_are_refused),
         cmocka_unit_test(streams_change),
         cmocka_unit_test(calls_follow_each_other),
+        cmocka_unit_test(queues_are_shared),
         cmocka_unit_test(legacy_streams),
         cmocka_unit_test(drivers_that_fail),
         cmocka_unit_test(a_stream_that_stands_still),

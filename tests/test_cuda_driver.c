@@ -7,6 +7,7 @@
 #include "kolo.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -158,6 +159,31 @@ static void test_gpus_are_entered_in_turn(void **state)
     check_child(is_kept_out, NULL, "FAKECUDA_BREAK", "cuDevicePrimaryCtxRetain=2");
 }
 
+/* ---- the double itself ----------------------------------------------------------------------- */
+
+/* What it is to break, or to be without, and does not know, is the end of a test at once. */
+static void test_unknown_names_abort(void **state)
+{
+    static const char *const what[][2] = {{"FAKECUDA_BREAK", "cuMemAlloc=2,cuMemAlloc_v2=2"},
+                                          {"FAKECUDA_BREAK", "cuMemAlloc"},
+                                          {"FAKECUDA_WITHOUT", "cuMem"}};
+    const struct ko_cuda *cuda;
+    int status;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof what / sizeof *what; i++) {
+        const pid_t pid = fork();
+
+        if (pid == 0) {
+            (void)freopen("/dev/null", "w", stderr);
+            setenv(what[i][0], what[i][1], 1);
+            _exit(ko_cuda_open(&cuda) ? 1 : 0);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_it_goes_without_some),
         cmocka_unit_test(test_errors_have_names),
         cmocka_unit_test(test_gpus_are_entered_in_turn),
+        cmocka_unit_test(test_unknown_names_abort),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -376,17 +376,24 @@ static void a_thread_aborts(void **state)
     run_with(&ranks, abort_and_die);
 }
 
+/* A group that can be freed, whose graph has been launched once. */
+static int enter_part(kolo_group *group, const size_t *count, kolo_group **part)
+{
+    *part = NULL;
+    if (enter(group, *count))
+        return 1;
+    if (kolo_group_split(group, 0, kolo_group_rank(group), part) ||
+        kolo_group_set_stream(*part, gpu_rank.stream))
+        return ranks_fail("no group");
+    return capture(*part) || launch(*part, 0);
+}
+
 /* Rank 0 frees a group that a graph still waits in. */
 static int free_group(kolo_group *group, void *argument)
 {
-    const size_t *count = argument;
-    kolo_group *part = NULL;
-    int failed = enter(group, *count);
+    kolo_group *part;
+    int failed = enter_part(group, argument, &part);
 
-    if (!failed && (kolo_group_split(group, 0, kolo_group_rank(group), &part) ||
-                    kolo_group_set_stream(part, gpu_rank.stream)))
-        failed = ranks_fail("no group");
-    failed = failed || capture(part) || launch(part, 0);
     if (!failed && kolo_group_rank(group) == 0) {
         failed = begin();
         ranks_nap_ms(200);
@@ -445,16 +452,12 @@ static int end_unanswered(kolo_group *part, bool is_freed)
 
 static int look_in_vain(kolo_group *group, const size_t *count, bool is_freed)
 {
-    kolo_group *part = NULL;
-    int failed = enter(group, *count);
+    kolo_group *part;
+    int failed = enter_part(group, count, &part);
 
-    if (!failed && (kolo_group_split(group, 0, kolo_group_rank(group), &part) ||
-                    kolo_group_set_stream(part, gpu_rank.stream)))
-        failed = ranks_fail("no group");
-    failed = failed || capture(part) || launch(part, 0);
     if (!failed && kolo_group_rank(group) != 1)
         failed = begin_unanswered(part) || end_unanswered(part, is_freed);
-    if (kolo_barrier(group))
+    if (kolo_barrier(group) && !is_freed) /* whose ranks end at once behind it */
         failed = ranks_fail("barrier");
     if (is_freed) /* its streams stand for good, and GPU memory cannot be freed beside them */
         _exit(failed);

@@ -11,20 +11,18 @@
 ko_cu_result double_range_export(void *handle, ko_cu_ptr at, size_t nbytes, int type,
                                  unsigned long long flags)
 {
-    ko_cu_result result = double_enter("cuMemGetHandleForAddressRange");
+    ko_cu_result result = KO_CU_SUCCESS;
     struct double_range *range;
 
-    if (!result &&
-        (flags || type != KO_CU_RANGE_DMA_BUF || !nbytes || (at | nbytes) % DOUBLE_GRAIN))
-        result = KO_CU_INVALID_VALUE;
-    if (!result && !double_number("FAKECUDA_DMA_BUF", 0))
-        result = KO_CU_NOT_SUPPORTED;
+    if (flags || type != KO_CU_RANGE_DMA_BUF || !nbytes || (at | nbytes) % DOUBLE_GRAIN)
+        return KO_CU_INVALID_VALUE;
+    if (!double_number("FAKECUDA_DMA_BUF", 0))
+        return KO_CU_NOT_SUPPORTED;
     double_ranges_lock();
     range = double_range_at(at);
-    if (!result &&
-        (!double_range_begins(range, at) || nbytes > range->nbytes || range->kind == DOUBLE_HOST))
+    if (!double_range_begins(range, at) || nbytes > range->nbytes || range->kind == DOUBLE_HOST)
         result = KO_CU_INVALID_VALUE;
-    if (!result)
+    else
         *(int *)handle =
             fcntl(range->kind == DOUBLE_PIECE ? range->piece->fd : range->fd, F_DUPFD_CLOEXEC, 0);
     double_ranges_unlock();
@@ -35,17 +33,14 @@ static int nflushes; /* atomic */
 
 ko_cu_result double_flush_writes(int target, int scope)
 {
-    ko_cu_result result = double_enter("cuFlushGPUDirectRDMAWrites");
-
-    if (!result && (target != KO_CU_FLUSH_CONTEXT || scope != KO_CU_FLUSH_OWNER))
-        result = KO_CU_INVALID_VALUE;
-    if (!result && !double_context())
-        result = KO_CU_INVALID_CONTEXT;
-    if (!result && !(double_number("FAKECUDA_FLUSHES", 0) & KO_CU_FLUSH_BY_HOST))
-        result = KO_CU_NOT_SUPPORTED;
-    if (!result)
-        __atomic_fetch_add(&nflushes, 1, __ATOMIC_SEQ_CST);
-    return result;
+    if (target != KO_CU_FLUSH_CONTEXT || scope != KO_CU_FLUSH_OWNER)
+        return KO_CU_INVALID_VALUE;
+    if (!double_context())
+        return KO_CU_INVALID_CONTEXT;
+    if (!(double_number("FAKECUDA_FLUSHES", 0) & KO_CU_FLUSH_BY_HOST))
+        return KO_CU_NOT_SUPPORTED;
+    __atomic_fetch_add(&nflushes, 1, __ATOMIC_SEQ_CST);
+    return KO_CU_SUCCESS;
 }
 
 int fakecuda_flushes(void)

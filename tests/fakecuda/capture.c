@@ -96,12 +96,10 @@ static bool forbids(const struct double_capture *capture)
     return is_own || (own_mode == KO_CU_CAPTURE_GLOBAL && capture->mode == KO_CU_CAPTURE_GLOBAL);
 }
 
-ko_cu_result double_enter_unsafe(const char *function)
+ko_cu_result double_capture_forbids(void)
 {
-    ko_cu_result result = double_enter(function);
+    ko_cu_result result = KO_CU_SUCCESS;
 
-    if (result)
-        return result;
     pthread_mutex_lock(&lock);
     for (struct double_capture *capture = captures; capture; capture = capture->next)
         if (forbids(capture)) {

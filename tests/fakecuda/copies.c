@@ -72,11 +72,10 @@ ko_cu_result double_copy(ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stre
 {
     const struct transfer transfer = {
         {.run = do_copy, .is_ready = is_let_go}, to, from, nbytes, 0, double_gpu_of(stream)};
-    ko_cu_result result = double_enter("cuMemcpyAsync");
 
-    if (!result && (!double_is_valid(to, nbytes) || !double_is_valid(from, nbytes)))
-        result = KO_CU_INVALID_VALUE;
-    return result ? result : double_enqueue(stream, &transfer.task, sizeof transfer);
+    if (!double_is_valid(to, nbytes) || !double_is_valid(from, nbytes))
+        return KO_CU_INVALID_VALUE;
+    return double_enqueue(stream, &transfer.task, sizeof transfer);
 }
 
 ko_cu_result double_fill(ko_cu_ptr to, unsigned char byte, size_t nbytes, ko_cu_stream stream)

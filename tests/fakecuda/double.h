@@ -14,7 +14,8 @@
  *                          other's memory (all); a kernel that has none and tries it aborts
  *   FAKECUDA_VERSION=V     the driver's version; what came later is missing (13000)
  *   FAKECUDA_BREAK=NAME=E  the function fails with the driver's error E (more: comma separated);
- *                          below 0: the process gets the signal -E
+ *                          below 0: the process gets the signal -E. A name of no function of
+ *                          the driver that kolo uses aborts, here and below
  *   FAKECUDA_WITHOUT=NAME,...  functions that the driver does not have
  *   FAKECUDA_LONGEST=BYTES memory of more is not to be had at once (2; no limit)
  *   FAKECUDA_DMA_BUF=1     its memory can be had as a dma-buf (0)
@@ -25,6 +26,9 @@
  *   FAKECUDA_STRICT=1      nothing of another process's is opened by a handle at an address where
  *                          what that has freed is still open here (208), and nothing is started
  *                          while a thread frees memory, as a GPU's driver has it
+ *   FAKECUDA_QUEUES=N      streams of a context beyond N of a priority share N queues, in each of
+ *                          which all is done in the order of its coming, as a GPU has it beyond
+ *                          CUDA_DEVICE_MAX_CONNECTIONS (0: each has its own)
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other
@@ -51,13 +55,28 @@ struct ko_cuda_context {
     int device;
     unsigned peers;                /* bits: GPUs whose memory it has access to; atomic */
     struct ko_cuda_stream *legacy; /* the stream whose handle is NULL */
+    ko_cu_result fault;            /* by which it has ended (fakecuda_fault); atomic */
 };
 
-/* ---- driver.c -------------------------------------------------------------------------------- */
+/* ---- door.cc --------------------------------------------------------------------------------- */
 
-int double_number(const char *variable, int standard);
-/* KO_CU_SUCCESS, or what FAKECUDA_BREAK makes of the function; before cuInit NOT_INITIALIZED. */
-ko_cu_result double_enter(const char *function);
+/* Whether the driver's function is one that kolo uses: the name has length characters. */
+bool double_knows(const char *name, size_t length);
+
+/* ---- enter.c --------------------------------------------------------------------------------- */
+
+/* Aborts with a line of text if a variable names a function that kolo does not use. */
+void double_check_names(void);
+/* What there is to know of a function beforehand. */
+struct double_trait {
+    bool is_unsafe; /* captures forbid it */
+    bool outlives;  /* it answers as ever when the thread's context has ended by a fault */
+    bool is_end;    /* of something that goes even then, though the answer is the fault's */
+};
+struct double_trait double_trait_of(const char *function);
+/* KO_CU_SUCCESS, or what FAKECUDA_BREAK makes of the function; before cuInit NOT_INITIALIZED; what
+ * captures say to it, if it is unsafe. */
+ko_cu_result double_enter(const char *function, const struct double_trait *trait);
 /* Functions with commas between them, whose callers are held up until another list does not name
  * them; how many are. "transfers" holds up streams that have come to a copy or a fill, as where it
  * stands behind another stream's work in the same queue of the GPU. Tests find these by their
@@ -65,6 +84,12 @@ ko_cu_result double_enter(const char *function);
 __attribute__((visibility("default"))) void fakecuda_hold(const char *functions);
 __attribute__((visibility("default"))) int fakecuda_held(void);
 bool double_is_held(const char *name);
+
+/* ---- driver.c -------------------------------------------------------------------------------- */
+
+int double_number(const char *variable, int standard);
+/* Whether cuInit has been called. */
+bool double_is_started(void);
 /* The calling thread's; NULL if it has none. */
 ko_cu_context double_context(void);
 ko_cu_context double_context_of(int device);
@@ -73,6 +98,17 @@ bool double_is_gpu(ko_cu_device device);
 bool double_exists(ko_cu_device device);
 /* Whether a GPU can be given access to another's memory; its own it has. */
 bool double_reaches(ko_cu_device device, ko_cu_device peer);
+
+/* ---- faults.c -------------------------------------------------------------------------------- */
+
+/* By which the context has ended; and the thread's, if the function does not outlive it. */
+ko_cu_result double_fault_of(ko_cu_context context);
+ko_cu_result double_fault(const struct double_trait *trait);
+/* Puts a fault into a stream, as of a kernel of the user's: when it comes to it, the context ends.
+ * What its streams have to do is not done, and calls of it return the fault. Tests find it by its
+ * name. */
+__attribute__((visibility("default"))) ko_cu_result fakecuda_fault(ko_cu_stream stream,
+                                                                   ko_cu_result fault);
 
 /* ---- ranges.c -------------------------------------------------------------------------------- */
 
@@ -146,6 +182,7 @@ struct double_task {
     void (*run)(struct double_task *task);
     bool (*is_ready)(struct double_task *task); /* NULL: at once; else polled */
     struct double_task *next;
+    uint64_t number; /* among those of all streams, in the order of their coming */
 };
 
 /* What there is to run where a task only waits. */
@@ -161,7 +198,7 @@ bool double_is_awaiting_streams(void);
  */
 __attribute__((visibility("default"))) ko_cu_result
 double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes);
-ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags);
+ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags, bool is_urgent);
 /* The GPU that a stream is of; -1: there is no context. */
 int double_gpu_of(ko_cu_stream stream);
 /* Whether a stream of the GPU has something to do. */
@@ -169,8 +206,8 @@ bool double_is_busy(int device);
 
 /* ---- capture.c ------------------------------------------------------------------------------- */
 
-/* double_enter, of a function that captures forbid (KO_CU_CAPTURE_FORBIDS). */
-ko_cu_result double_enter_unsafe(const char *function);
+/* KO_CU_CAPTURE_FORBIDS, and the end of the captures that forbid an unsafe function. */
+ko_cu_result double_capture_forbids(void);
 
 /* Of which kolo itself hears nothing. */
 enum {

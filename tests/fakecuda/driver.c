@@ -1,27 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The double's devices and contexts, and the one exported function, by which all others are found.
+ * The double's devices and contexts.
  */
 #include "double.h"
 
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_DEPTH = 16 };
-
-static const struct {
-    const char *name;
-    int version;
-    void *function;
-} rows[] = {
-#define ROW(member, name, version, parameters) {#name, version, (void *)double_##member},
-    KO_CUDA_LIST(ROW) KO_CUDA_OPTIONAL_LIST(ROW)
-#undef ROW
-};
 
 static bool is_started;
 static struct ko_cuda_context contexts[DOUBLE_MOST_DEVICES];
@@ -39,53 +26,9 @@ int double_number(const char *variable, int standard)
     return text && *text ? atoi(text) : standard;
 }
 
-static ko_cu_result fail_or_die(int how)
+bool double_is_started(void)
 {
-    if (how < 0)
-        raise(-how);
-    return how;
-}
-
-static _Atomic(const char *) to_hold = "";
-static atomic_int nheld;
-
-void fakecuda_hold(const char *functions)
-{
-    atomic_store(&to_hold, functions);
-}
-
-int fakecuda_held(void)
-{
-    return atomic_load(&nheld);
-}
-
-bool double_is_held(const char *name)
-{
-    return double_names(atomic_load(&to_hold), name);
-}
-
-static void stay_while_held(const char *function)
-{
-    const struct timespec nap = {.tv_nsec = 1000000};
-
-    if (!double_is_held(function))
-        return;
-    atomic_fetch_add(&nheld, 1);
-    while (double_is_held(function))
-        nanosleep(&nap, NULL);
-    atomic_fetch_sub(&nheld, 1);
-}
-
-ko_cu_result double_enter(const char *function)
-{
-    const char *wish = getenv("FAKECUDA_BREAK");
-    const size_t length = strlen(function);
-
-    stay_while_held(function);
-    for (; wish && *wish; wish = strchr(wish, ',') ? strchr(wish, ',') + 1 : NULL)
-        if (!strncmp(wish, function, length) && wish[length] == '=')
-            return fail_or_die(atoi(wish + length + 1));
-    return is_started || !strcmp(function, "cuInit") ? KO_CU_SUCCESS : KO_CU_NOT_INITIALIZED;
+    return is_started;
 }
 
 bool double_exists(ko_cu_device device)
@@ -126,38 +69,14 @@ bool double_is_gpu(ko_cu_device device)
     return gpu_of(i) >= 0;
 }
 
-__attribute__((visibility("default"))) ko_cu_result
-cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found);
-
-ko_cu_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
-                                 int *found)
-{
-    const int own = double_number("FAKECUDA_VERSION", 13000);
-
-    (void)flags;
-    *function = NULL;
-    *found = KO_CU_SYMBOL_MISSING;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!strcmp(rows[i].name, name) && !double_lists("FAKECUDA_WITHOUT", name)) {
-            *found = rows[i].version > own ? KO_CU_SYMBOL_TOO_NEW : KO_CU_SYMBOL_FOUND;
-            *function =
-                rows[i].version > own || version < rows[i].version ? NULL : rows[i].function;
-        }
-    return *function ? KO_CU_SUCCESS : KO_CU_NOT_FOUND;
-}
-
 /* ---- the driver ------------------------------------------------------------------------------ */
 
 ko_cu_result double_init(unsigned flags)
 {
-    ko_cu_result result = double_enter("cuInit");
-
-    if (!result && flags)
-        result = KO_CU_INVALID_VALUE;
-    if (!result && !count_devices())
-        result = KO_CU_NO_DEVICE;
-    is_started |= !result;
-    return result;
+    if (flags || !count_devices())
+        return flags ? KO_CU_INVALID_VALUE : KO_CU_NO_DEVICE;
+    is_started = true;
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_driver_version(int *version)
@@ -206,13 +125,13 @@ ko_cu_result double_error_name(ko_cu_result error, const char **name)
 ko_cu_result double_device_count(int *count)
 {
     *count = count_devices();
-    return double_enter("cuDeviceGetCount");
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_device(ko_cu_device *device, int ordinal)
 {
     *device = gpu_of(ordinal);
-    return *device >= 0 ? double_enter("cuDeviceGet") : KO_CU_INVALID_DEVICE;
+    return *device >= 0 ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
 }
 
 ko_cu_result double_device_name(char *name, int nbytes, ko_cu_device device)
@@ -238,7 +157,7 @@ ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device dev
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (values[i].attribute == attribute) {
             *value = values[i].value;
-            return double_enter("cuDeviceGetAttribute");
+            return KO_CU_SUCCESS;
         }
     return KO_CU_INVALID_VALUE;
 }
@@ -276,7 +195,7 @@ ko_cu_result double_device_reaches(int *does, ko_cu_device device, ko_cu_device 
     if (!double_is_gpu(device) || !double_is_gpu(peer))
         return KO_CU_INVALID_DEVICE;
     *does = device != peer && double_reaches(device, peer);
-    return double_enter("cuDeviceCanAccessPeer");
+    return KO_CU_SUCCESS;
 }
 
 /* ---- contexts -------------------------------------------------------------------------------- */
@@ -291,7 +210,7 @@ ko_cu_context double_context_of(int device)
     pthread_mutex_lock(&lock);
     if (!contexts[device].legacy) {
         contexts[device].device = device;
-        contexts[device].legacy = double_stream_new(&contexts[device], 0);
+        contexts[device].legacy = double_stream_new(&contexts[device], 0, false);
     }
     pthread_mutex_unlock(&lock);
     return &contexts[device];
@@ -299,13 +218,10 @@ ko_cu_context double_context_of(int device)
 
 ko_cu_result double_context_retain(ko_cu_context *context, ko_cu_device device)
 {
-    ko_cu_result result = double_enter("cuDevicePrimaryCtxRetain");
-
     if (!double_is_gpu(device))
         return KO_CU_INVALID_DEVICE;
-    if (!result)
-        *context = double_context_of(device);
-    return result;
+    *context = double_context_of(device);
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_context_release(ko_cu_device device)
@@ -316,15 +232,11 @@ ko_cu_result double_context_release(ko_cu_device device)
 ko_cu_result double_context_current(ko_cu_context *context)
 {
     *context = double_context();
-    return double_enter("cuCtxGetCurrent");
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_context_push(ko_cu_context context)
 {
-    ko_cu_result result = double_enter("cuCtxPushCurrent");
-
-    if (result)
-        return result;
     if (!context || mine.depth == MOST_DEPTH)
         return KO_CU_INVALID_CONTEXT;
     mine.stack[mine.depth++] = context;
@@ -350,11 +262,8 @@ ko_cu_result double_context_device(ko_cu_device *device)
 ko_cu_result double_context_reach(ko_cu_context peer, unsigned flags)
 {
     ko_cu_context context = double_context();
-    ko_cu_result result = double_enter_unsafe("cuCtxEnablePeerAccess");
     unsigned before;
 
-    if (result)
-        return result;
     if (flags || !context || !peer || context == peer)
         return flags ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
     if (!double_reaches(context->device, peer->device))

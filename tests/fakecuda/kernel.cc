@@ -226,15 +226,12 @@ static bool load(int device, ko_cu_kernel kernel)
     return is_new;
 }
 
-static ko_cu_result load_now(const char *function, ko_cu_kernel kernel)
+static ko_cu_result load_now(ko_cu_kernel kernel)
 {
-    ko_cu_result result = double_enter(function);
-
-    if (!result && (!kernel || !double_context()))
-        result = kernel ? KO_CU_INVALID_CONTEXT : KO_CU_INVALID_VALUE;
-    if (!result)
-        load(double_context()->device, kernel);
-    return result;
+    if (!kernel || !double_context())
+        return kernel ? KO_CU_INVALID_CONTEXT : KO_CU_INVALID_VALUE;
+    load(double_context()->device, kernel);
+    return KO_CU_SUCCESS;
 }
 
 extern "C" {
@@ -243,12 +240,9 @@ extern "C" {
 ko_cu_result double_library_load(ko_cu_library *library, const void *code, int *, void **, unsigned,
                                  int *, void **, unsigned)
 {
-    ko_cu_result result = double_enter_unsafe("cuLibraryLoadData");
     Dl_info own;
 
-    if (result || !code)
-        return result ? result : (ko_cu_result)KO_CU_INVALID_VALUE;
-    if (!dladdr((void *)double_library_load, &own))
+    if (!code || !dladdr((void *)double_library_load, &own))
         return KO_CU_INVALID_VALUE;
     *library = (ko_cu_library)dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD);
     return *library ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
@@ -261,10 +255,6 @@ ko_cu_result double_library_unload(ko_cu_library library)
 
 ko_cu_result double_library_kernel(ko_cu_kernel *kernel, ko_cu_library library, const char *name)
 {
-    ko_cu_result result = double_enter("cuLibraryGetKernel");
-
-    if (result)
-        return result;
     *kernel = (ko_cu_kernel)dlsym(library, name);
     return *kernel ? KO_CU_SUCCESS : KO_CU_NOT_FOUND;
 }
@@ -272,18 +262,18 @@ ko_cu_result double_library_kernel(ko_cu_kernel *kernel, ko_cu_library library, 
 ko_cu_result double_kernel_function(ko_cu_kernel *function, ko_cu_kernel kernel)
 {
     *function = kernel;
-    return double_enter("cuKernelGetFunction");
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_function_load(ko_cu_kernel function)
 {
-    return load_now("cuFuncLoad", function);
+    return load_now(function);
 }
 
 ko_cu_result double_function_attribute(int *value, int attribute, ko_cu_kernel function)
 {
     *value = 512;
-    return attribute == KO_CU_MOST_THREADS ? load_now("cuFuncGetAttribute", function)
+    return attribute == KO_CU_MOST_THREADS ? load_now(function)
                                            : (ko_cu_result)KO_CU_INVALID_VALUE;
 }
 
@@ -292,13 +282,10 @@ ko_cu_result double_launch(ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y
                            unsigned shared_bytes, ko_cu_stream stream, void **arguments,
                            void **extra)
 {
-    ko_cu_result result = double_enter("cuLaunchKernel");
     launch launched = {};
 
-    while (!result && double_number("FAKECUDA_STRICT", 0) && double_is_awaiting_streams())
+    while (double_number("FAKECUDA_STRICT", 0) && double_is_awaiting_streams())
         sched_yield();
-    if (result)
-        return result;
     if (!kernel || !grid_x || !block_x || block_x > 512 || grid_y != 1 || grid_z != 1 ||
         block_y != 1 || block_z != 1 || shared_bytes || extra)
         return KO_CU_INVALID_VALUE;

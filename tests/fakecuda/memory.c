@@ -27,14 +27,11 @@ ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
     struct double_range range = {
         .kind = DOUBLE_DEVICE, .nbytes = (nbytes + DOUBLE_GRAIN - 1) / DOUBLE_GRAIN * DOUBLE_GRAIN};
     ko_cu_context context = double_context();
-    ko_cu_result result = double_enter_unsafe("cuMemAlloc");
 
-    if (!result && (!nbytes || !context))
-        result = context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
-    if (!result && !double_has_room(nbytes))
-        result = KO_CU_OUT_OF_MEMORY;
-    if (result)
-        return result;
+    if (!nbytes || !context)
+        return context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
+    if (!double_has_room(nbytes))
+        return KO_CU_OUT_OF_MEMORY;
     range.device = context->device;
     range.fd = memfd_create("device", MFD_CLOEXEC);
     if (range.fd < 0 || ftruncate(range.fd, (off_t)range.nbytes) ||
@@ -52,13 +49,12 @@ ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
 
 ko_cu_result double_free(ko_cu_ptr memory)
 {
-    ko_cu_result result = double_enter_unsafe("cuMemFree");
+    ko_cu_result result = KO_CU_INVALID_VALUE;
     struct double_range *range;
 
-    if (result || !memory)
-        return result;
+    if (!memory)
+        return KO_CU_SUCCESS;
     double_await_streams();
-    result = KO_CU_INVALID_VALUE;
     double_ranges_lock();
     range = double_range_at(memory);
     if (double_range_begins(range, memory) && range->kind == DOUBLE_DEVICE) {
@@ -126,13 +122,13 @@ static ko_cu_result describe(const struct double_range *range, int attribute, vo
 
 ko_cu_result double_pointer_attribute(void *value, int attribute, ko_cu_ptr at)
 {
-    ko_cu_result result = double_enter("cuPointerGetAttribute");
     struct double_range *range;
+    ko_cu_result result;
 
     double_ranges_lock();
-    range = double_range_at(at);
-    if (!result) /* memory that the driver does not know is an error, as with the real one */
-        result = range ? describe(range, attribute, value) : KO_CU_INVALID_VALUE;
+    range = double_range_at(
+        at); /* memory that the driver does not know is an error of the real one's */
+    result = range ? describe(range, attribute, value) : KO_CU_INVALID_VALUE;
     double_ranges_unlock();
     return result;
 }
@@ -140,11 +136,8 @@ ko_cu_result double_pointer_attribute(void *value, int attribute, ko_cu_ptr at)
 ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
 {
     ko_cu_context context = double_context();
-    ko_cu_result result = double_enter_unsafe("cuMemHostRegister");
 
     (void)flags;
-    if (result)
-        return result;
     if (!context || !nbytes)
         return context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
     double_ranges_lock();
@@ -156,11 +149,8 @@ ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
 
 ko_cu_result double_host_unregister(void *memory)
 {
-    ko_cu_result result = double_enter_unsafe("cuMemHostUnregister");
     struct double_range *range;
 
-    if (result)
-        return result;
     double_await_streams();
     double_ranges_lock();
     range = double_range_at((uintptr_t)memory);
@@ -193,14 +183,13 @@ struct passport {
 };
 ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
 {
-    ko_cu_result result = double_enter_unsafe("cuIpcGetMemHandle");
     struct double_range *range;
 
     double_ranges_lock();
     range = double_range_at(memory);
-    if (!result && (!range || range->kind != DOUBLE_DEVICE || range->is_managed))
-        result = KO_CU_INVALID_VALUE;
-    if (!result) {
+    if (range && (range->kind != DOUBLE_DEVICE || range->is_managed))
+        range = NULL;
+    if (range) {
         const struct passport passport = {.id = range->id,
                                           .base = (uintptr_t)range->base,
                                           .nbytes = range->nbytes,
@@ -212,7 +201,7 @@ ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
         memcpy(handle->bytes, &passport, sizeof passport);
     }
     double_ranges_unlock();
-    return result;
+    return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 }
 
 /* With the lock. */
@@ -238,12 +227,12 @@ static struct double_range *import(const struct passport *passport)
 
 ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigned flags)
 {
-    ko_cu_result result = double_enter_unsafe("cuIpcOpenMemHandle");
+    ko_cu_result result = KO_CU_SUCCESS;
     struct passport passport;
     struct double_range *range;
 
     memcpy(&passport, handle.bytes, sizeof passport);
-    if (!result && (flags != KO_CU_IPC_LAZY_PEER_ACCESS || !double_context()))
+    if (flags != KO_CU_IPC_LAZY_PEER_ACCESS || !double_context())
         result = double_context() ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
     if (!result && !double_exists(passport.device)) /* no handle of the driver's */
         result = KO_CU_INVALID_VALUE;
@@ -271,11 +260,8 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
 
 ko_cu_result double_ipc_close(ko_cu_ptr memory)
 {
-    ko_cu_result result = double_enter_unsafe("cuIpcCloseMemHandle");
     struct double_range *range;
 
-    if (result)
-        return result;
     double_await_streams();
     double_ranges_lock();
     range = double_range_at(memory);

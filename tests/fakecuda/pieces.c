@@ -49,25 +49,20 @@ static bool is_right(const ko_cu_piece_kind *kind)
 ko_cu_result double_piece_grain(size_t *nbytes, const ko_cu_piece_kind *kind, int which)
 {
     *nbytes = DOUBLE_GRAIN;
-    return is_right(kind) && which == KO_CU_GRAIN_LEAST
-               ? double_enter("cuMemGetAllocationGranularity")
-               : KO_CU_INVALID_VALUE;
+    return is_right(kind) && which == KO_CU_GRAIN_LEAST ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 }
 
 ko_cu_result double_piece_create(ko_cu_piece *piece, size_t nbytes, const ko_cu_piece_kind *kind,
                                  unsigned long long flags)
 {
-    ko_cu_result result = double_enter("cuMemCreate");
     unsigned char *base;
     char name[32];
     int fd;
 
-    if (!result && (!is_right(kind) || !nbytes || nbytes % DOUBLE_GRAIN || flags))
-        result = KO_CU_INVALID_VALUE;
-    if (!result && !double_has_room(nbytes))
-        result = KO_CU_OUT_OF_MEMORY;
-    if (result)
-        return result;
+    if (!is_right(kind) || !nbytes || nbytes % DOUBLE_GRAIN || flags)
+        return KO_CU_INVALID_VALUE;
+    if (!double_has_room(nbytes))
+        return KO_CU_OUT_OF_MEMORY;
     snprintf(name, sizeof name, "piece of %d", kind->location.id);
     fd = memfd_create(name, MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)nbytes) || !(base = double_map(fd, nbytes))) {
@@ -90,28 +85,23 @@ ko_cu_result double_piece_release(ko_cu_piece piece)
 
 ko_cu_result double_piece_retain(ko_cu_piece *piece, void *at)
 {
-    ko_cu_result result = double_enter("cuMemRetainAllocationHandle");
     struct double_range *range;
 
     double_ranges_lock();
     range = double_range_at((uintptr_t)at);
-    if (!result && (!range || range->kind != DOUBLE_PIECE))
-        result = KO_CU_INVALID_VALUE;
-    if (!result) {
+    if (range && range->kind != DOUBLE_PIECE)
+        range = NULL;
+    if (range) {
         range->piece->users++;
         *piece = (uintptr_t)range->piece;
     }
     double_ranges_unlock();
-    return result;
+    return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 }
 
 ko_cu_result double_piece_export(void *handle, ko_cu_piece piece, int type,
                                  unsigned long long flags)
 {
-    ko_cu_result result = double_enter("cuMemExportToShareableHandle");
-
-    if (result)
-        return result;
     if (flags || type != KO_CU_HANDLE_DESCRIPTOR || !piece_of(piece)->has_descriptor)
         return KO_CU_INVALID_VALUE;
     *(int *)handle = fcntl(piece_of(piece)->fd, F_DUPFD_CLOEXEC, 0);
@@ -120,17 +110,15 @@ ko_cu_result double_piece_export(void *handle, ko_cu_piece piece, int type,
 
 ko_cu_result double_piece_import(ko_cu_piece *piece, void *handle, int type)
 {
-    ko_cu_result result = double_enter("cuMemImportFromShareableHandle");
     const int fd = fcntl((int)(intptr_t)handle, F_DUPFD_CLOEXEC, 0);
     const off_t nbytes = lseek(fd, 0, SEEK_END);
 
-    if (!result && (type != KO_CU_HANDLE_DESCRIPTOR || nbytes <= 0))
-        result = KO_CU_INVALID_VALUE;
-    if (result)
+    if (type != KO_CU_HANDLE_DESCRIPTOR || nbytes <= 0) {
         close(fd);
-    else
-        *piece = (uintptr_t)new_piece(fd, (size_t)nbytes, true);
-    return result;
+        return KO_CU_INVALID_VALUE;
+    }
+    *piece = (uintptr_t)new_piece(fd, (size_t)nbytes, true);
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_addresses_reserve(ko_cu_ptr *at, size_t nbytes, size_t alignment,

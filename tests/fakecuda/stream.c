@@ -3,27 +3,13 @@
  * The double's streams: a thread and a queue each. The stream whose handle is NULL waits for all
  * others of its context that block, and they for it, as the driver's legacy stream does.
  */
-#include "double.h"
+#include "streams.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-struct ko_cuda_stream {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    ko_cu_context context;
-    bool is_blocking, is_leaving;
-    uint64_t entered, finished; /* tasks */
-    struct double_task *first, *last;
-    struct ko_cuda_stream *next;     /* of all */
-    struct double_capture *captured; /* what comes goes there; NULL: it is to be done */
-    bool has_joined;                 /* another stream's */
-    uint64_t ncaptured, nawaited;    /* tasks that came; those that others there wait for */
-};
 
 struct ko_cuda_event {
     atomic_int users; /* its owner, and tasks that name it */
@@ -37,8 +23,9 @@ struct ko_cuda_event {
 
 enum { MOST_STREAMS = 4096 };
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ko_cuda_stream *streams;
+pthread_mutex_t double_streams_lock = PTHREAD_MUTEX_INITIALIZER;
+struct ko_cuda_stream *double_streams;
+static atomic_uint_fast64_t ntasks;
 
 static void nap_us(int us)
 {
@@ -57,25 +44,30 @@ static int64_t now_ns(void)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void do_task(struct double_task *task, int jitter_us, unsigned *seed)
+static bool is_of_event(const struct double_task *task);
+
+/* Of a context that has ended, events are let go of, and nothing else is done. */
+static void do_task(const struct ko_cuda_stream *stream, struct double_task *task, int jitter_us,
+                    unsigned *seed)
 {
     if (jitter_us)
         nap_us(rand_r(seed) % jitter_us);
-    while (task->is_ready && !task->is_ready(task))
+    while (task->is_ready && !task->is_ready(task) && !double_fault_of(stream->context))
         nap_us(5);
-    task->run(task);
+    if (!double_fault_of(stream->context) || is_of_event(task))
+        task->run(task);
     free(task);
 }
 
 static void free_stream(struct ko_cuda_stream *stream)
 {
-    struct ko_cuda_stream **link = &streams;
+    struct ko_cuda_stream **link = &double_streams;
 
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     while (*link != stream)
         link = &(*link)->next;
     *link = stream->next;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     pthread_cond_destroy(&stream->changed);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
@@ -97,10 +89,13 @@ static void *work(void *argument)
             continue;
         }
         stream->first = task->next;
+        stream->under_way = task->number;
         pthread_mutex_unlock(&stream->lock);
-        do_task(task, jitter_us, &seed);
+        double_queue_await(stream, task);
+        do_task(stream, task, jitter_us, &seed);
         pthread_mutex_lock(&stream->lock);
         stream->finished++;
+        stream->under_way = 0;
         pthread_cond_broadcast(&stream->changed);
     }
     pthread_mutex_unlock(&stream->lock);
@@ -108,18 +103,20 @@ static void *work(void *argument)
     return NULL;
 }
 
-ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags)
+ko_cu_stream double_stream_new(ko_cu_context context, unsigned flags, bool is_urgent)
 {
     struct ko_cuda_stream *stream = calloc(1, sizeof *stream);
 
+    stream->is_urgent = is_urgent;
     stream->context = context;
     stream->is_blocking = !(flags & KO_CU_STREAM_NON_BLOCKING);
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
-    pthread_mutex_lock(&list_lock);
-    stream->next = streams;
-    streams = stream;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
+    stream->queue = double_queue_choose(stream);
+    stream->next = double_streams;
+    double_streams = stream;
+    pthread_mutex_unlock(&double_streams_lock);
     if (pthread_create(&stream->thread, NULL, work, stream))
         abort();
     pthread_detach(stream->thread);
@@ -166,11 +163,11 @@ static bool is_joined(struct double_task *task)
     struct ko_cuda_stream *stream;
     bool is;
 
-    pthread_mutex_lock(&list_lock);
-    for (stream = streams; stream && stream != join->other; stream = stream->next)
+    pthread_mutex_lock(&double_streams_lock);
+    for (stream = double_streams; stream && stream != join->other; stream = stream->next)
         continue;
     is = !stream || has_finished(stream, join->ticket);
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return is;
 }
 
@@ -181,6 +178,7 @@ static void push(ko_cu_stream stream, const struct double_task *task, size_t nby
     memcpy(copy, task, nbytes);
     copy->next = NULL;
     pthread_mutex_lock(&stream->lock);
+    copy->number = atomic_fetch_add(&ntasks, 1) + 1;
     if (stream->first)
         stream->last->next = copy;
     else
@@ -210,7 +208,7 @@ static void join_others(ko_cu_stream stream)
         join_with(stream, legacy);
         return;
     }
-    for (struct ko_cuda_stream *other = streams; other; other = other->next)
+    for (struct ko_cuda_stream *other = double_streams; other; other = other->next)
         if (other != stream && other->context == stream->context && other->is_blocking)
             join_with(stream, other);
 }
@@ -233,10 +231,10 @@ bool double_is_busy(int device)
 {
     bool is = false;
 
-    pthread_mutex_lock(&list_lock);
-    for (struct ko_cuda_stream *stream = streams; stream && !is; stream = stream->next)
+    pthread_mutex_lock(&double_streams_lock);
+    for (struct ko_cuda_stream *stream = double_streams; stream && !is; stream = stream->next)
         is = stream->context->device == device && !has_finished(stream, entered(stream));
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return is;
 }
 
@@ -254,15 +252,15 @@ void double_await_streams(void)
     int n = 0;
 
     atomic_fetch_add(&nawaiting, 1);
-    pthread_mutex_lock(&list_lock);
-    for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next) {
+    pthread_mutex_lock(&double_streams_lock);
+    for (struct ko_cuda_stream *stream = double_streams; stream; stream = stream->next) {
         if (stream->context != context)
             continue;
         if (n == MOST_STREAMS)
             abort();
         joins[n++] = (struct join){.other = stream, .ticket = entered(stream)};
     }
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     for (int i = 0; i < n; i++)
         while (!is_joined(&joins[i].task))
             nap_us(5);
@@ -274,7 +272,7 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
     stream = resolve(stream);
     if (!stream)
         return KO_CU_INVALID_CONTEXT;
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     if (stream->captured) {
         double_capture_add(stream->captured, task, nbytes);
         stream->ncaptured++;
@@ -282,7 +280,7 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
         join_others(stream);
         push(stream, task, nbytes);
     }
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return KO_CU_SUCCESS;
 }
 
@@ -290,19 +288,18 @@ ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task,
 
 ko_cu_result double_stream_create(ko_cu_stream *stream, unsigned flags)
 {
-    ko_cu_result result = double_enter_unsafe("cuStreamCreate");
-
-    if (!result && !double_context())
-        result = KO_CU_INVALID_CONTEXT;
-    if (!result)
-        *stream = double_stream_new(double_context(), flags);
-    return result;
+    if (!double_context())
+        return KO_CU_INVALID_CONTEXT;
+    *stream = double_stream_new(double_context(), flags, false);
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_stream_create_urgent(ko_cu_stream *stream, unsigned flags, int priority)
 {
-    (void)priority; /* as far as the driver promises, a hint */
-    return double_stream_create(stream, flags);
+    if (!double_context())
+        return KO_CU_INVALID_CONTEXT;
+    *stream = double_stream_new(double_context(), flags, priority < 0);
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_stream_priorities(int *least, int *most)
@@ -325,27 +322,24 @@ ko_cu_result double_stream_destroy(ko_cu_stream stream)
 
 ko_cu_result double_stream_sync(ko_cu_stream stream)
 {
-    ko_cu_result result = double_enter_unsafe("cuStreamSynchronize");
     uint64_t ticket;
 
     stream = resolve(stream);
-    if (result || !stream)
-        return result ? result : KO_CU_INVALID_CONTEXT;
+    if (!stream)
+        return KO_CU_INVALID_CONTEXT;
     pthread_mutex_lock(&stream->lock);
     ticket = stream->entered;
     while (stream->finished < ticket)
         pthread_cond_wait(&stream->changed, &stream->lock);
     pthread_mutex_unlock(&stream->lock);
-    return KO_CU_SUCCESS;
+    return double_fault_of(stream->context);
 }
 
 ko_cu_result double_stream_query(ko_cu_stream stream)
 {
-    ko_cu_result result = double_enter_unsafe("cuStreamQuery");
-
     stream = resolve(stream);
-    if (result || !stream)
-        return result ? result : KO_CU_INVALID_CONTEXT;
+    if (!stream)
+        return KO_CU_INVALID_CONTEXT;
     if (stream->captured)
         return KO_CU_NOT_PERMITTED;
     return has_finished(stream, entered(stream)) ? KO_CU_SUCCESS : KO_CU_NOT_READY;
@@ -385,10 +379,6 @@ static void leave_event(ko_cu_event event)
 
 ko_cu_result double_event_create(ko_cu_event *event, unsigned flags)
 {
-    ko_cu_result result = double_enter("cuEventCreate");
-
-    if (result)
-        return result;
     *event = calloc(1, sizeof **event);
     atomic_init(&(*event)->users, 1);
     (*event)->has_time = !(flags & KO_CU_EVENT_DISABLE_TIMING);
@@ -428,29 +418,33 @@ static void leave_mark(struct double_task *task)
     leave_event(((struct mark *)task)->event);
 }
 
+static bool is_of_event(const struct double_task *task)
+{
+    return task->run == reach || task->run == leave_mark;
+}
+
 /* In a captured stream, for others to join its capture. */
 static bool is_recorded_in_capture(ko_cu_event event, ko_cu_stream stream)
 {
     uint64_t capture = 0;
 
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     if (stream && stream->captured) {
         capture = double_capture_number(stream->captured);
         event->by = stream;
         event->behind = stream->ncaptured;
     }
     atomic_store(&event->capture, capture);
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return capture;
 }
 
 ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
 {
     struct mark mark = {{.run = reach}, event, 0};
-    ko_cu_result result = double_enter("cuEventRecord");
 
-    if (result || !event)
-        return result ? result : KO_CU_INVALID_HANDLE;
+    if (!event)
+        return KO_CU_INVALID_HANDLE;
     if (is_recorded_in_capture(event, resolve(stream)))
         return KO_CU_SUCCESS;
     mark.count = atomic_fetch_add(&event->recorded, 1) + 1;
@@ -472,7 +466,7 @@ static ko_cu_result join_capture(ko_cu_stream stream, ko_cu_event event)
         stream->has_joined = true;
         stream->ncaptured = stream->nawaited = 0;
     }
-    for (struct ko_cuda_stream *by = streams; by; by = by->next)
+    for (struct ko_cuda_stream *by = double_streams; by; by = by->next)
         if (by == event->by && by != stream && by->nawaited < event->behind)
             by->nawaited = event->behind;
     return KO_CU_SUCCESS;
@@ -481,17 +475,15 @@ static ko_cu_result join_capture(ko_cu_stream stream, ko_cu_event event)
 ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, unsigned flags)
 {
     struct mark mark = {{.run = leave_mark, .is_ready = is_reached}, event, 0};
-    ko_cu_result result = double_enter("cuStreamWaitEvent");
+    ko_cu_result result;
 
-    if (result)
-        return result;
     if (!event || flags)
         return event ? KO_CU_INVALID_VALUE : KO_CU_INVALID_HANDLE;
     if (atomic_load(&event->capture)) {
         stream = resolve(stream);
-        pthread_mutex_lock(&list_lock);
+        pthread_mutex_lock(&double_streams_lock);
         result = join_capture(stream, event);
-        pthread_mutex_unlock(&list_lock);
+        pthread_mutex_unlock(&double_streams_lock);
         return result;
     }
     mark.count = atomic_load(&event->recorded);
@@ -499,7 +491,7 @@ ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, u
     return double_enqueue(stream, &mark.task, sizeof mark);
 }
 
-static ko_cu_result look_at_event(ko_cu_event event)
+ko_cu_result double_event_query(ko_cu_event event)
 {
     if (!event)
         return KO_CU_INVALID_HANDLE;
@@ -507,20 +499,9 @@ static ko_cu_result look_at_event(ko_cu_event event)
                                                                          : KO_CU_NOT_READY;
 }
 
-ko_cu_result double_event_query(ko_cu_event event)
-{
-    ko_cu_result result = double_enter_unsafe("cuEventQuery");
-
-    return result ? result : look_at_event(event);
-}
-
 ko_cu_result double_event_sync(ko_cu_event event)
 {
-    ko_cu_result result = double_enter_unsafe("cuEventSynchronize");
-
-    if (result)
-        return result;
-    while (look_at_event(event) == KO_CU_NOT_READY)
+    while (double_event_query(event) == KO_CU_NOT_READY)
         nap_us(5);
     return event ? KO_CU_SUCCESS : KO_CU_INVALID_HANDLE;
 }
@@ -529,7 +510,7 @@ ko_cu_result double_event_elapsed(float *ms, ko_cu_event from, ko_cu_event to)
 {
     if (!from || !to || !from->has_time || !to->has_time)
         return KO_CU_INVALID_HANDLE;
-    if (look_at_event(from) || look_at_event(to))
+    if (double_event_query(from) || double_event_query(to))
         return KO_CU_NOT_READY;
     *ms = (float)((double)(atomic_load(&to->at_ns) - atomic_load(&from->at_ns)) * 1e-6);
     return KO_CU_SUCCESS;
@@ -541,10 +522,10 @@ ko_cu_result double_capture_begin(ko_cu_stream stream, int mode)
 {
     if (!stream || stream->captured || mode < 0 || mode > KO_CU_CAPTURE_RELAXED)
         return KO_CU_INVALID_VALUE;
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     stream->captured = double_capture_open(mode);
     stream->has_joined = false;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return KO_CU_SUCCESS;
 }
 
@@ -553,7 +534,7 @@ static bool leave_capture(const struct double_capture *capture)
 {
     bool are_joined = true;
 
-    for (struct ko_cuda_stream *stream = streams; stream; stream = stream->next)
+    for (struct ko_cuda_stream *stream = double_streams; stream; stream = stream->next)
         if (stream->captured == capture) {
             are_joined &= !stream->has_joined || stream->ncaptured <= stream->nawaited;
             stream->captured = NULL;
@@ -572,9 +553,9 @@ ko_cu_result double_capture_end(ko_cu_stream stream, ko_cu_graph *graph)
         return DOUBLE_CAPTURE_UNMATCHED;
     if (!double_capture_is_ended_here(capture))
         return KO_CU_CAPTURE_WRONG_THREAD;
-    pthread_mutex_lock(&list_lock);
+    pthread_mutex_lock(&double_streams_lock);
     are_joined = leave_capture(capture);
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return double_capture_close(capture, are_joined, graph);
 }
 
@@ -583,18 +564,16 @@ static bool is_in_the_way(ko_cu_stream stream)
 {
     bool is = false;
 
-    pthread_mutex_lock(&list_lock);
-    for (struct ko_cuda_stream *other = streams; other && !is; other = other->next)
+    pthread_mutex_lock(&double_streams_lock);
+    for (struct ko_cuda_stream *other = double_streams; other && !is; other = other->next)
         is = other->captured && other->is_blocking && other->context->legacy == stream;
-    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_unlock(&double_streams_lock);
     return is;
 }
 
 ko_cu_result double_capture_status(ko_cu_stream stream, int *status)
 {
-    ko_cu_result result = double_enter("cuStreamIsCapturing");
-
     stream = resolve(stream);
     *status = stream && stream->captured ? KO_CU_CAPTURE_ACTIVE : KO_CU_CAPTURE_NONE;
-    return result || !is_in_the_way(stream) ? result : KO_CU_CAPTURE_IMPLICIT;
+    return is_in_the_way(stream) ? KO_CU_CAPTURE_IMPLICIT : KO_CU_SUCCESS;
 }

@@ -37,10 +37,8 @@ ko_cu_result double_stream_await_word(ko_cu_stream stream, ko_cu_ptr at, uint32_
                               value,
                               flags};
 
-    const ko_cu_result result = double_enter("cuStreamWaitValue32");
-
-    if (result || at % 4 || flags > KO_CU_WAIT_EQ)
-        return result ? result : KO_CU_INVALID_VALUE;
+    if (at % 4 || flags > KO_CU_WAIT_EQ)
+        return KO_CU_INVALID_VALUE;
     return double_enqueue(stream, &word.task, sizeof word);
 }
 
@@ -49,10 +47,8 @@ ko_cu_result double_stream_put_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t 
 {
     const struct word word = {{.run = put_word}, (_Atomic uint32_t *)(uintptr_t)at, value, flags};
 
-    const ko_cu_result result = double_enter("cuStreamWriteValue32");
-
-    if (result || at % 4 || flags)
-        return result ? result : KO_CU_INVALID_VALUE;
+    if (at % 4 || flags)
+        return KO_CU_INVALID_VALUE;
     return double_enqueue(stream, &word.task, sizeof word);
 }
 
@@ -60,10 +56,8 @@ ko_cu_result double_stream_put_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t 
 ko_cu_result double_stream_step(ko_cu_stream stream, unsigned n, ko_cu_word_step *steps,
                                 unsigned flags)
 {
-    ko_cu_result result = double_enter("cuStreamBatchMemOp");
+    ko_cu_result result = n && !flags ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 
-    if (!result && (!n || flags))
-        result = KO_CU_INVALID_VALUE;
     for (unsigned i = 0; i < n && !result; i++) {
         const uint32_t value = (uint32_t)steps[i].value;
 
