@@ -29,14 +29,16 @@ enum {
 static int fail_request(struct ko_client *client, const struct ko_request *request, int err)
 {
     char what[KO_STORE_KEY_TEXT + 64];
-    char key[KO_STORE_KEY_TEXT] = "";
+    char key[KO_STORE_KEY_TEXT];
 
     ko_client_disconnect(client);
     if (ko_client_is_stopped(client))
         return ko_client_fail_stopped(client);
-    if (request->nkeys > 0)
+    snprintf(what, sizeof what, "%s", ko_client_verb(request->op));
+    if (request->nkeys > 0) {
         ko_store_key_text(request->keys[0], key);
-    snprintf(what, sizeof what, "%s of \"%s\"", ko_client_verb(request->op), key);
+        snprintf(what, sizeof what, "%s of \"%s\"", ko_client_verb(request->op), key);
+    }
     return ko_client_fail_with(client, err, what);
 }
 

@@ -16,6 +16,10 @@ enum {
     MESSAGE_MAX = 16 << 20 /* of several keys or values; servers take 64 MiB, or more */
 };
 
+/* Of a list of all keys, whose length only the server knows. One of kolo's has no more memory for
+ * it, as usual. */
+#define LIST_MAX ((size_t)1 << 30)
+
 enum reply_kind {
     REPLY_PONG, /* none of its own */
     REPLY_NUMBER,
@@ -204,9 +208,22 @@ static int receive_until(struct ko_client *client, struct ko_buffer *got, size_t
     return err;
 }
 
-/* n items of some length each; *list is to be freed in any case. */
-static int receive_items(struct ko_client *client, uint64_t n, const ko_deadline *deadline,
-                         struct ko_buffer *list)
+/* The next item's length, of *left bytes that all of them may take. */
+static int check_item(uint64_t length, size_t *left)
+{
+    if (length > KO_STORE_VALUE_MAX)
+        return ko_fail(KOLO_E_PROTOCOL, "an item of %llu bytes came; %zu are the most",
+                       (unsigned long long)length, KO_STORE_VALUE_MAX);
+    if (length > *left)
+        return ko_fail(KOLO_E_PROTOCOL, "a list came that takes more than %zu bytes", LIST_MAX);
+    *left -= (size_t)length;
+    return KOLO_OK;
+}
+
+/* n items of some length each, of no more than `left` bytes in all; *list is to be freed in any
+ * case. */
+static int receive_items(struct ko_client *client, uint64_t n, size_t left,
+                         const ko_deadline *deadline, struct ko_buffer *list)
 {
     size_t at = 0;
     uint64_t length;
@@ -216,11 +233,10 @@ static int receive_items(struct ko_client *client, uint64_t n, const ko_deadline
         if (at + 8 > ko_buffer_fill(list))
             err = receive_until(client, list, at + 8, deadline);
         length = err ? 0 : ko_wire_u64(ko_buffer_bytes(list) + at);
+        if (!err)
+            err = check_item(length, &left);
         at += 8 + (size_t)length;
-        if (length > KO_STORE_VALUE_MAX)
-            err = ko_fail(KOLO_E_PROTOCOL, "an item of %llu bytes came; %zu are the most",
-                          (unsigned long long)length, KO_STORE_VALUE_MAX);
-        else if (!err && at > ko_buffer_fill(list))
+        if (!err && at > ko_buffer_fill(list))
             err = receive_until(client, list, at, deadline);
     }
     if (!err && at != ko_buffer_fill(list))
@@ -228,11 +244,11 @@ static int receive_items(struct ko_client *client, uint64_t n, const ko_deadline
     return err;
 }
 
-static int receive_list(struct ko_client *client, uint64_t n, const ko_deadline *deadline,
-                        struct ko_reply *reply)
+static int receive_list(struct ko_client *client, uint64_t n, size_t most,
+                        const ko_deadline *deadline, struct ko_reply *reply)
 {
     struct ko_buffer list = {0};
-    int err = receive_items(client, n, deadline, &list);
+    int err = receive_items(client, n, most, deadline, &list);
 
     if (err) {
         ko_buffer_free(&list);
@@ -249,9 +265,10 @@ static int receive_keys(struct ko_client *client, int64_t n, const ko_deadline *
 {
     int err;
 
-    if (n < 0)
-        return ko_fail(KOLO_E_PROTOCOL, "a list of %lld keys came", (long long)n);
-    err = receive_list(client, (uint64_t)n, deadline, reply);
+    if (n < 0 || (uint64_t)n > LIST_MAX / 8)
+        return ko_fail(KOLO_E_PROTOCOL, "a list of %lld keys came; %zu are the most", (long long)n,
+                       LIST_MAX / 8);
+    err = receive_list(client, (uint64_t)n, LIST_MAX - (size_t)n * 8, deadline, reply);
     if (!err)
         reply->number =
             (int64_t)ko_list_strip(reply->value, (size_t)n, (kolo_bytes){"/", 1}, &reply->nbytes);
@@ -307,7 +324,8 @@ int ko_client_receive(struct ko_client *client, const struct ko_request *request
     if (kind == REPLY_BYTES)
         return receive_bytes(client, deadline, reply);
     if (kind == REPLY_LIST)
-        return receive_list(client, request->nkeys, deadline, reply);
+        return receive_list(client, request->nkeys, request->nkeys * KO_STORE_VALUE_MAX, deadline,
+                            reply);
     err = receive_number(client, deadline, &reply->number);
     if (!err && kind == REPLY_POPPED && reply->number > 0)
         err = receive_bytes(client, deadline, reply);

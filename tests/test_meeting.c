@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * How ranks get to one store without an address: PMI against a small process manager in a thread,
- * one that answers wrong, one that goes away; Slurm's first node; an agent's store, also with keys
- * that an earlier attempt has left
- * there; tokens that it does not ask for.
+ * one that answers wrong, one that goes away; Slurm's first node; names that name servers are late
+ * with.
  */
 #include "folder.h"
 #include "kolo.h"
-#include "log.h"
 #include "log_file.h"
 #include "meeting.h"
 #include "pmi.h"
@@ -445,153 +443,6 @@ static void a_silent_name_server_is_named(void **state)
     assert_non_null(strstr(line, "the name server is silent"));
 }
 
-/* ---- an agent's store ------------------------------------------------------------------------ */
-
-struct joiner {
-    char url[100];
-    int err;
-    char text[600];
-};
-
-static void *join_by_url(void *argument)
-{
-    struct joiner *joiner = argument;
-    kolo_group *group = NULL;
-
-    joiner->err = kolo_group_join(joiner->url, PATIENCE_MS, &group);
-    if (!joiner->err)
-        joiner->err = kolo_barrier(group);
-    if (joiner->err)
-        snprintf(joiner->text, sizeof joiner->text, "%s", kolo_last_error());
-    kolo_group_free(group);
-    return NULL;
-}
-
-static void attempts_over_an_agents_store_do_not_meet(void **state)
-{
-    struct joiner joiners[2] = {0};
-    pthread_t threads[2];
-    kolo_store *store;
-    char port[16], attempt[12];
-
-    (void)state;
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &store), 0);
-    snprintf(port, sizeof port, "%d", kolo_store_port(store));
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", port, 1);
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-    for (int i = 0; i < 6; i++) { /* each attempt joins twice */
-        snprintf(attempt, sizeof attempt, "%d", i / 2);
-        setenv("TORCHELASTIC_RESTART_COUNT", attempt, 1);
-        for (int rank = 0; rank < 2; rank++) {
-            snprintf(joiners[rank].url, sizeof joiners[rank].url,
-                     "tcp://127.0.0.1:%s?rank=%d&world_size=2", port, rank);
-            assert_int_equal(pthread_create(&threads[rank], NULL, join_by_url, &joiners[rank]), 0);
-        }
-        for (int rank = 0; rank < 2; rank++) {
-            pthread_join(threads[rank], NULL);
-            if (joiners[rank].err)
-                fail_msg("rank %d: %s", rank, joiners[rank].text);
-        }
-    }
-    kolo_store_close(store);
-    unsetenv("TORCHELASTIC_RESTART_COUNT");
-}
-
-/* Without waiting for the others in between, so that ranks meet the store that is being left. */
-static void *join_again_and_again(void *argument)
-{
-    struct joiner *joiner = argument;
-
-    for (int i = 0; i < 5 && !joiner->err; i++)
-        join_by_url(joiner);
-    return NULL;
-}
-
-static void a_group_can_be_joined_again_at_once(void **state)
-{
-    struct joiner joiners[RANKS] = {0};
-    pthread_t threads[RANKS];
-    int port = ranks_reserve_port();
-
-    (void)state;
-    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
-    for (int rank = 0; rank < RANKS; rank++) {
-        snprintf(joiners[rank].url, sizeof joiners[rank].url,
-                 "tcp://127.0.0.1:%d?rank=%d&world_size=%d", port, rank, RANKS);
-        assert_int_equal(pthread_create(&threads[rank], NULL, join_again_and_again, &joiners[rank]),
-                         0);
-    }
-    for (int rank = 0; rank < RANKS; rank++) {
-        pthread_join(threads[rank], NULL);
-        if (joiners[rank].err)
-            fail_msg("rank %d: %s", rank, joiners[rank].text);
-    }
-}
-
-static void an_agent_that_does_not_serve_is_said(void **state)
-{
-    struct ko_placement placement = {.size = 2, .meeting = KO_MEET_AGENT, .host = "127.0.0.1"};
-    ko_deadline deadline = ko_deadline_in(SHORT_MS);
-    kolo_store *store;
-
-    (void)state;
-    placement.port = ranks_reserve_port();
-    assert_int_equal(ko_meeting_open(&placement, &deadline, &store), KOLO_E_TIMEOUT);
-    assert_non_null(strstr(kolo_last_error(), "rank 0 does not reach the launcher's store, which "
-                                              "TORCHELASTIC_USE_AGENT_STORE promises"));
-}
-
-/* PyTorch knows no token. */
-static void a_token_that_the_agents_store_does_not_ask_for_is_a_warning(void **state)
-{
-    struct ko_placement placement = {.size = 2, .meeting = KO_MEET_AGENT, .host = "127.0.0.1"};
-    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
-    kolo_store *agent, *store;
-
-    (void)state;
-    for (int has_token = 0; has_token < 2; has_token++) {
-        assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, PATIENCE_MS, &agent), 0);
-        placement.port = kolo_store_port(agent);
-        setenv("KOLO_DEBUG", has_token ? "WARN" : "INFO", 1);
-        if (has_token)
-            setenv("KOLO_AUTH_TOKEN", "a token of some length", 1);
-        ko_log_reopen();
-        stderr_listen();
-        (void)ko_meeting_open(&placement, &deadline, &store);
-        stderr_assert(has_token ? "joined without proof of a token, though this job has one"
-                                : "is joined without proof of a token");
-        kolo_store_close(store);
-        kolo_store_close(agent);
-    }
-    unsetenv("KOLO_AUTH_TOKEN");
-    setenv("KOLO_DEBUG", "NONE", 1);
-    ko_log_reopen();
-}
-
-/* Elsewhere than on the loopback it takes a word. */
-static void a_token_that_an_agent_elsewhere_does_not_ask_for_is_refused(void **state)
-{
-    struct ko_placement placement = {.size = 2, .meeting = KO_MEET_AGENT, .port = 1};
-    static const char *const hosts[] = {"0.0.0.0", "one.test"};
-    const ko_deadline at_once = ko_deadline_in(SHORT_MS);
-    kolo_store *store;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
-        snprintf(placement.host, sizeof placement.host, "%s", hosts[i]);
-        setenv("KOLO_AUTH_TOKEN", "the token of this test", 1);
-        assert_int_equal(ko_meeting_open(&placement, &at_once, &store), KOLO_E_INVALID);
-        assert_non_null(
-            strstr(kolo_last_error(), "asks and shows no proof: set KOLO_AUTH_STORE=none"));
-        setenv("KOLO_AUTH_STORE", "none", 1);
-        assert_int_not_equal(ko_meeting_open(&placement, &at_once, &store), KOLO_E_INVALID);
-        unsetenv("KOLO_AUTH_STORE");
-        unsetenv("KOLO_AUTH_TOKEN");
-        assert_int_not_equal(ko_meeting_open(&placement, &at_once, &store), KOLO_E_INVALID);
-    }
-}
-
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -604,11 +455,6 @@ int main(void)
         cmocka_unit_test(rank_0_need_not_know_its_own_name),
         cmocka_unit_test(a_silent_name_server_keeps_nobody),
         cmocka_unit_test(a_silent_name_server_is_named),
-        cmocka_unit_test(attempts_over_an_agents_store_do_not_meet),
-        cmocka_unit_test(a_group_can_be_joined_again_at_once),
-        cmocka_unit_test(an_agent_that_does_not_serve_is_said),
-        cmocka_unit_test(a_token_that_the_agents_store_does_not_ask_for_is_a_warning),
-        cmocka_unit_test(a_token_that_an_agent_elsewhere_does_not_ask_for_is_refused),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);

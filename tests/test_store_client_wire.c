@@ -4,10 +4,10 @@
  * byte: a thread plays the server from a script, so that nothing here rests on our own server.
  */
 #include "clock.h"
-#include "poller.h"
 #include "socket.h"
 #include "status.h"
 #include "store.h"
+#include "store_player.h"
 #include "store_text.h"
 #include "store_words.h"
 #include "wire.h"
@@ -24,16 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 60000, NONCE = 4 };
 enum { CHUNK = 64, PAUSE_MS = 250 }; /* of questions for a key each, and before their answers */
-
-/* What the client must say and is told. With a PING behind it: its nonce, which may be any, is told
- * back. */
-#define HANG_UP NULL /* and the next turn is on another connection */
-struct turn {
-    const char *hear, *say;
-    bool is_pinged;
-};
 
 static const struct turn script[] = {
     {"00 cef7853c 0d ffffffff", "ffffffff", false},
@@ -117,76 +108,22 @@ static const struct turn of_1_13[] = {
     {"08" K, ONE, false},
 };
 
-struct player {
-    pthread_t thread;
-    int listen_fd, port;
-    const struct turn *turns;
-    int nturns, nplayed;
-    int nkeys; /* of the one wait, for a player who answers late */
-};
-
-/* Takes one turn on the connection. False if the client said something else. */
-static bool play_turn(int fd, const struct turn *turn, const ko_deadline *deadline)
-{
-    uint8_t expected[WIRE_LONGEST], got[WIRE_LONGEST];
-    size_t n = wire_unhex(turn->hear, expected);
-
-    if (ko_socket_recv_all(fd, got, n, deadline) || memcmp(got, expected, n) != 0)
-        return false;
-    if (turn->is_pinged && (ko_socket_recv_all(fd, got, NONCE, deadline) ||
-                            ko_socket_send_all(fd, got, NONCE, deadline)))
-        return false;
-    if (turn->say == HANG_UP)
-        return true;
-    n = wire_unhex(turn->say, expected);
-    return !ko_socket_send_all(fd, expected, n, deadline);
-}
-
-/* -1: nobody has come. */
-static int accept_client(const struct player *player, const ko_deadline *deadline)
-{
-    int fd;
-
-    while (ko_socket_accept(player->listen_fd, &fd) != KOLO_OK)
-        if (ko_socket_wait(player->listen_fd, KO_POLL_IN, deadline))
-            return -1;
-    return fd;
-}
-
-static void *play(void *argument)
-{
-    struct player *player = argument;
-    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
-    const struct turn *turn = player->turns;
-    int fd = accept_client(player, &deadline);
-
-    for (; player->nplayed < player->nturns && play_turn(fd, turn, &deadline); turn++) {
-        player->nplayed++;
-        if (turn->say == HANG_UP) {
-            close(fd);
-            fd = accept_client(player, &deadline);
-        }
-    }
-    close(fd);
-    return NULL;
-}
-
 /* Lets a wait for keys of 5 bytes run out, and answers each 64 questions that follow after a while:
  * all of the keys are there but "/0007". */
 static void *play_late(void *argument)
 {
     enum { CHECK_BYTES = 1 + 8 + 8 + 5, ABSENT = 7 };
     struct player *player = argument;
-    ko_deadline deadline = ko_deadline_in(PATIENCE_MS);
+    ko_deadline deadline = ko_deadline_in(PLAYER_PATIENCE_MS);
     uint8_t got[CHUNK * CHECK_BYTES], answers[CHUNK] = {[ABSENT] = 1};
-    int fd = accept_client(player, &deadline);
-    bool is_heard = play_turn(fd, &script[0], &deadline);
+    int fd = player_accept(player, &deadline);
+    bool is_heard = player_turn(fd, &script[0], &deadline);
 
     for (size_t left = 1 + 8 + (size_t)player->nkeys * (8 + 5), n; is_heard && left; left -= n) {
         n = left < sizeof got ? left : sizeof got;
         is_heard = !ko_socket_recv_all(fd, got, n, &deadline);
     }
-    is_heard = is_heard && play_turn(fd, &cancelled, &deadline);
+    is_heard = is_heard && player_turn(fd, &cancelled, &deadline);
     while (is_heard && player->nplayed < player->nkeys) {
         is_heard = !ko_socket_recv_all(fd, got, sizeof got, &deadline);
         usleep(PAUSE_MS * 1000);
@@ -198,28 +135,30 @@ static void *play_late(void *argument)
     return NULL;
 }
 
-static int open_listener(void **state)
-{
-    static struct player player;
-
-    player = (struct player){0};
-    *state = &player;
-    return ko_socket_listen("127.0.0.1", 0, &player.listen_fd, &player.port);
-}
-
-static int close_listener(void **state)
-{
-    struct player *player = *state;
-
-    close(player->listen_fd);
-    return 0;
-}
-
 static void assert_text(void *value, size_t nbytes, const char *expected)
 {
     assert_int_equal(nbytes, strlen(expected));
     assert_string_equal(value, expected);
     kolo_free(value);
+}
+
+static void assert_gets(kolo_store *store, const char *key, const char *expected)
+{
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(kolo_store_get(store, key, &value, &nbytes), KOLO_OK);
+    assert_text(value, nbytes, expected);
+}
+
+static void assert_pops(kolo_store *store, const char *key, const char *expected)
+{
+    void *value;
+    size_t nbytes;
+
+    assert_int_equal(kolo_store_queue_pop(store, key, PLAYER_PATIENCE_MS, &value, &nbytes),
+                     KOLO_OK);
+    assert_text(value, nbytes, expected);
 }
 
 static void use_values(kolo_store *store)
@@ -231,8 +170,7 @@ static void use_values(kolo_store *store)
     int is_true;
 
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
-    assert_int_equal(kolo_store_get(store, "k", &value, &nbytes), KOLO_OK);
-    assert_text(value, nbytes, "v");
+    assert_gets(store, "k", "v");
     assert_int_equal(kolo_store_add(store, "n", -7, &number), KOLO_OK);
     assert_int_equal(number, -7);
     assert_int_equal(kolo_store_count_in(store, &number), KOLO_OK);
@@ -242,7 +180,7 @@ static void use_values(kolo_store *store)
     assert_text(value, nbytes, "w");
     assert_int_equal(kolo_store_check(store, keys, 2, &is_true), KOLO_OK);
     assert_false(is_true);
-    assert_int_equal(kolo_store_wait(store, keys, 2, PATIENCE_MS), KOLO_OK);
+    assert_int_equal(kolo_store_wait(store, keys, 2, PLAYER_PATIENCE_MS), KOLO_OK);
     assert_int_equal(kolo_store_num_keys(store, &number), KOLO_OK);
     assert_int_equal(number, 3);
     assert_int_equal(kolo_store_delete(store, "k", &is_true), KOLO_OK);
@@ -265,21 +203,19 @@ static void use_several(kolo_store *store)
 
 static void use_queues(kolo_store *store)
 {
-    void *value;
-    size_t nbytes, nkeys;
+    size_t nkeys;
     int64_t number;
     char **keys;
 
     assert_int_equal(kolo_store_queue_push(store, "x", text("v")), KOLO_OK);
     assert_int_equal(kolo_store_queue_len(store, "x", &number), KOLO_OK);
     assert_int_equal(number, 2);
-    assert_int_equal(kolo_store_queue_pop(store, "x", PATIENCE_MS, &value, &nbytes), KOLO_OK);
-    assert_text(value, nbytes, "v");
+    assert_pops(store, "x", "v");
     assert_int_equal(kolo_store_list_keys(store, &keys, &nkeys), KOLO_OK);
     assert_int_equal(nkeys, 1);
     assert_string_equal(keys[0], "k");
     kolo_free(keys);
-    assert_int_equal(kolo_store_barrier(store, "b", 2, PATIENCE_MS), KOLO_OK);
+    assert_int_equal(kolo_store_barrier(store, "b", 2, PLAYER_PATIENCE_MS), KOLO_OK);
 }
 
 static void run_out_of_time(kolo_store *store)
@@ -291,33 +227,16 @@ static void run_out_of_time(kolo_store *store)
     assert_int_equal(kolo_store_barrier(store, "b", 2, 1), KOLO_E_TIMEOUT);
 }
 
-static void begin(struct player *player, const struct turn *turns, size_t nbytes,
-                  kolo_store **store)
-{
-    player->turns = turns;
-    player->nturns = (int)(nbytes / sizeof *turns);
-    assert_int_equal(pthread_create(&player->thread, NULL, play, player), 0);
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, store),
-                     KOLO_OK);
-}
-
-static void end(struct player *player, kolo_store *store)
-{
-    kolo_store_close(store);
-    pthread_join(player->thread, NULL);
-    assert_int_equal(player->nplayed, player->nturns);
-}
-
 static void test_all(void **state)
 {
     kolo_store *store;
 
-    begin(*state, script, sizeof script, &store);
+    player_begin(*state, script, sizeof script, &store);
     use_values(store);
     use_several(store);
     use_queues(store);
     run_out_of_time(store);
-    end(*state, store);
+    player_end(*state, store);
 }
 
 /* A key that is deleted between the WAIT and the GET has an empty value then, and is waited for
@@ -339,15 +258,11 @@ static const struct turn deleted_between[] = {
 static void test_deleted_between(void **state)
 {
     kolo_store *store;
-    void *value;
-    size_t nbytes;
 
-    begin(*state, deleted_between, sizeof deleted_between, &store);
-    assert_int_equal(kolo_store_get(store, "k", &value, &nbytes), KOLO_OK);
-    assert_text(value, nbytes, "v");
-    assert_int_equal(kolo_store_get(store, "a", &value, &nbytes), KOLO_OK);
-    assert_text(value, nbytes, "");
-    end(*state, store);
+    player_begin(*state, deleted_between, sizeof deleted_between, &store);
+    assert_gets(store, "k", "v");
+    assert_gets(store, "a", "");
+    player_end(*state, store);
 }
 
 /* What has a value, and nothing to pop, is no queue; one that another client has emptied is waited
@@ -370,13 +285,12 @@ static void test_no_queue(void **state)
     void *value;
     size_t nbytes;
 
-    begin(*state, no_queue, sizeof no_queue, &store);
-    assert_int_equal(kolo_store_queue_pop(store, "x", PATIENCE_MS, &value, &nbytes), KOLO_OK);
-    assert_text(value, nbytes, "v");
-    assert_int_equal(kolo_store_queue_pop(store, "k", PATIENCE_MS, &value, &nbytes),
+    player_begin(*state, no_queue, sizeof no_queue, &store);
+    assert_pops(store, "x", "v");
+    assert_int_equal(kolo_store_queue_pop(store, "k", PLAYER_PATIENCE_MS, &value, &nbytes),
                      KOLO_E_INVALID);
     assert_string_equal(kolo_last_error(), "queue_pop of key \"k\": it has a value, not a queue");
-    end(*state, store);
+    player_end(*state, store);
 }
 
 static void set_several(kolo_store *store)
@@ -409,13 +323,13 @@ static void test_without_ping(void **state)
 {
     kolo_store *store;
 
-    begin(*state, without_ping, sizeof without_ping, &store);
+    player_begin(*state, without_ping, sizeof without_ping, &store);
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
     assert_int_equal(kolo_store_append(store, "k", text("v")), KOLO_OK);
     assert_there(store, "k");
     set_several(store);
     assert_lacks_queues(store, "an early PyTorch 2");
-    end(*state, store);
+    player_end(*state, store);
 }
 
 static void test_2_1(void **state)
@@ -426,7 +340,7 @@ static void test_2_1(void **state)
     size_t nbytes[2];
     int was_there;
 
-    begin(*state, of_2_1, sizeof of_2_1, &store);
+    player_begin(*state, of_2_1, sizeof of_2_1, &store);
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
     assert_int_equal(kolo_store_append(store, "k", text("v")), KOLO_OK);
     assert_there(store, "k");
@@ -438,7 +352,7 @@ static void test_2_1(void **state)
     assert_int_equal(kolo_store_delete(store, "k", &was_there), KOLO_OK);
     assert_true(was_there);
     assert_lacks_queues(store, "an early PyTorch 2");
-    end(*state, store);
+    player_end(*state, store);
 }
 
 static void test_1_13(void **state)
@@ -446,14 +360,14 @@ static void test_1_13(void **state)
     kolo_store *store;
     int was_there;
 
-    begin(*state, of_1_13, sizeof of_1_13, &store);
+    player_begin(*state, of_1_13, sizeof of_1_13, &store);
     assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_OK);
     assert_there(store, "k");
     set_several(store);
     assert_int_equal(kolo_store_delete(store, "k", &was_there), KOLO_OK);
     assert_true(was_there);
     assert_lacks_queues(store, "PyTorch 1.13 or 2.0");
-    end(*state, store);
+    player_end(*state, store);
 }
 
 /* A wait for nkeys keys of a server that is late; how many of them it was still asked for. */
@@ -470,7 +384,7 @@ static int wait_late(struct player *player, int nkeys, int timeout_ms)
         keys[i] = names[i];
     }
     assert_int_equal(pthread_create(&player->thread, NULL, play_late, player), 0);
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PATIENCE_MS, &store),
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", player->port, 0, PLAYER_PATIENCE_MS, &store),
                      KOLO_OK);
     assert_int_equal(kolo_store_wait(store, keys, (size_t)nkeys, timeout_ms), KOLO_E_TIMEOUT);
     kolo_store_close(store);
@@ -495,15 +409,14 @@ static void too_late_to_tell(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_all, open_listener, close_listener),
-        cmocka_unit_test_setup_teardown(test_without_ping, open_listener, close_listener),
-        cmocka_unit_test_setup_teardown(test_2_1, open_listener, close_listener),
-        cmocka_unit_test_setup_teardown(test_deleted_between, open_listener, close_listener),
-        cmocka_unit_test_setup_teardown(test_no_queue, open_listener, close_listener),
-        cmocka_unit_test_setup_teardown(test_1_13, open_listener, close_listener),
-        cmocka_unit_test_setup_teardown(missing_key_of_many, open_listener, close_listener),
-        cmocka_unit_test_setup_teardown(too_late_to_tell, open_listener, close_listener)};
+    static const struct CMUnitTest tests[] = {PLAYED(test_all),
+                                              PLAYED(test_without_ping),
+                                              PLAYED(test_2_1),
+                                              PLAYED(test_deleted_between),
+                                              PLAYED(test_no_queue),
+                                              PLAYED(test_1_13),
+                                              PLAYED(missing_key_of_many),
+                                              PLAYED(too_late_to_tell)};
 
     return cmocka_run_group_tests_name("store client, byte by byte", tests, NULL, NULL);
 }

@@ -78,6 +78,15 @@ static void set(const struct store_bench *bench, int i)
                      KOLO_OK);
 }
 
+/* Two clients of today, and the key that the second one asks for while the first is busy; what the
+ * table holds then. */
+static size_t open_with_key(struct store_bench *bench)
+{
+    store_bench_open_two(bench);
+    store_asks(&bench->clients[1], "01" K V);
+    return ko_table_used(bench->service.table);
+}
+
 /* ---- turns -------------------------------------------------------------------------------- */
 
 /* Lets the busy one have all the turns that it needs, and another between them, whose request is
@@ -244,12 +253,9 @@ static void test_long_queue_is_deleted(void **state)
 {
     struct store_bench bench;
     struct ko_session *busy = &bench.clients[0];
-    size_t before;
+    const size_t before = open_with_key(&bench);
 
     (void)state;
-    store_bench_open_two(&bench);
-    store_asks(&bench.clients[1], "01" K V);
-    before = ko_table_used(bench.service.table);
     for (int goes = 0; goes < 2; goes++) {
         for (int i = 0; i < KEYS; i++)
             assert_int_equal(ko_table_queue_push(bench.service.table, (kolo_bytes){"/x", 2},
@@ -380,12 +386,9 @@ static void test_long_wait_ends(void **state)
 {
     struct store_bench bench;
     struct ko_session *busy = &bench.clients[0];
-    size_t used;
+    const size_t used = open_with_key(&bench);
 
     (void)state;
-    store_bench_open_two(&bench);
-    store_asks(&bench.clients[1], "01" K V);
-    used = ko_table_used(bench.service.table);
     say_list(busy, 6, NULL);
     take_turns(busy, &bench.clients[1]);
     say_byte(busy, 0x0c);
