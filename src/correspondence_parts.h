@@ -58,10 +58,12 @@ struct ko_letter *ko_letters_find(const struct ko_letters *list, uint64_t seq);
 
 /* ---- correspondence.c ---------------------------------------------------------------------- */
 
-/* What this rank's GPU says to a message, as it is. */
+/* What this rank's GPU says to a message, as it is. That a peer says what cannot be is no fault of
+ * the GPU's. */
 static inline int ko_hear_gpu(struct ko_correspondence *with, int err)
 {
-    with->gpu_has_failed |= err && err != KO_AGAIN && err != KOLO_E_UNSUPPORTED;
+    with->gpu_has_failed |=
+        err && err != KO_AGAIN && err != KOLO_E_UNSUPPORTED && err != KOLO_E_PROTOCOL;
     return err;
 }
 
