@@ -62,8 +62,7 @@ struct ko_letter *ko_letters_find(const struct ko_letters *list, uint64_t seq);
  * the GPU's. */
 static inline int ko_hear_gpu(struct ko_correspondence *with, int err)
 {
-    with->gpu_has_failed |=
-        err && err != KO_AGAIN && err != KOLO_E_UNSUPPORTED && err != KOLO_E_PROTOCOL;
+    with->gpu_has_failed |= err == KOLO_E_SYSTEM || err == KOLO_E_NOMEM;
     return err;
 }
 

@@ -37,8 +37,8 @@ struct ko_world {
 };
 
 /* Says that this rank has come, and waits for the others; KOLO_E_TIMEOUT names those who have not,
- * KOLO_E_INVALID two that differ in the size of the world or in what all have to set alike, on all ranks that
- * wait. */
+ * KOLO_E_INVALID two that differ in the size of the world or in what all have to set alike, on all
+ * ranks that wait. */
 int ko_world_meet(struct ko_world *world, const ko_deadline *deadline);
 
 /* Opens world->keys, those of a round under the prefix: on rank 0 of a new one, elsewhere of one
