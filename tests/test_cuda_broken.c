@@ -122,6 +122,8 @@ static int launch(struct side *side, int first)
     err = call(side, side->memory, side->memory + (size_t)first * AREA);
     mend();
     failed = gpu_rank_captured(&exec);
+    if (err && exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
     if (err || failed)
         return err ? err : -1;
     failed = gpu_rank.cuda->graph_launch(exec, gpu_rank.stream);

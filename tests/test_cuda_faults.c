@@ -177,22 +177,30 @@ static int await_error(const struct side *side)
 }
 
 /* The others' launches wait for its: their streams end, and the group says why. */
+static int launch_after_fault(const struct side *side, ko_cu_graph_exec exec)
+{
+    const int result = gpu_rank.cuda->graph_launch(exec, gpu_rank.stream);
+
+    if (side->is_faulty && result != FAULT)
+        return ranks_fail("a launch after the fault: %d", result);
+    if (side->is_faulty) /* whoever uses the group hears of it; nobody else could tell the others */
+        return expect(side, ko_now_ns(), reduce(side, NULL));
+    return result || gpu_rank.cuda->stream_sync(gpu_rank.stream) ? ranks_fail("the stream")
+                                                                 : await_error(side);
+}
+
 static int fault_before_launch(kolo_group *group, void *unused)
 {
     struct side side;
     ko_cu_graph_exec exec = NULL;
-    int failed = enter(group, &side) || reduce(&side, NULL) || capture(&side, &exec), result;
+    int failed = enter(group, &side) || reduce(&side, NULL) || capture(&side, &exec);
 
     (void)unused;
-    if (failed || fail_gpu(&side) || await_fault(&side))
-        return ranks_fail("the graph before");
-    result = gpu_rank.cuda->graph_launch(exec, gpu_rank.stream);
-    if (side.is_faulty && result != FAULT)
-        return ranks_fail("a launch after the fault: %d", result);
-    if (side.is_faulty) /* whoever uses the group hears of it; nobody else could tell the others */
-        return expect(&side, ko_now_ns(), reduce(&side, NULL));
-    return result || gpu_rank.cuda->stream_sync(gpu_rank.stream) ? ranks_fail("the stream")
-                                                                 : await_error(&side);
+    failed = failed || fail_gpu(&side) || await_fault(&side) ? ranks_fail("the graph before")
+                                                             : launch_after_fault(&side, exec);
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
