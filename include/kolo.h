@@ -300,64 +300,73 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
 /* Lets the group's collectives have buffers in GPU memory, all of a call's or none, and its
  * messages, whatever the other end has. stream is a CUDA stream (a CUstream or cudaStream_t), NULL
  * or cudaStreamLegacy the legacy stream of the calling thread's GPU; cudaStreamPerThread, another
- * one in each thread, is KOLO_E_INVALID. What the caller has put into it before a call
- * comes before the call; a blocking call, and the wait for an asynchronous one, return when the
- * result is there. What he puts into it after an asynchronous call comes after it, and so does the
- * next call: the stream waits, until the result is there and what was sent may be overwritten, and
- * he need not. But an asynchronous collective whose buffers stay on GPUs, as below, returns when
- * all ranks have made it, and is in their streams then, with no part of the host's; who is alone
- * for a second goes on all the same. A stream that waits for the host, after that second, for a
- * message, or for what goes by way of host memory, does so for good if the process frees GPU memory
- * meanwhile, or uses a kernel for the first time (unless CUDA_MODULE_LOADING is EAGER): the driver
- * has that wait for all streams, and lets no other thread start anything. So messages that wait for
- * each other, as those of two ranks that both receive first, belong in one kolo_batch_async or
- * kolo_sendrecv_async. Messages of host memory wait for no stream, but behind one of GPU memory
- * that is to or from the same rank, with the same tag. If the group fails, its streams go on, and
- * kolo_group_error says why. Among up to 16 ranks, threads or processes, that all use one GPU the
- * buffers of collectives stay there; if they use several of one host that have access to each
- * other's memory, also such as CUDA_VISIBLE_DEVICES hides from a rank,
- * what has to goes from GPU to GPU; and a message of more than 128 bytes goes by
- * one copy of the receiver's, for which its sender waits. Among as many on each of several hosts,
- * where all of each host can do that, or where each is alone on its host and all have RDMA adapters
- * that may reach GPU memory, each takes only its share of a long all_reduce, all_gather or
- * reduce_scatter, and between two hosts of a reduce or broadcast, through host memory: what a
- * host's GPUs have they reduce first, and what comes back they pass on; messages inside a host go
- * as above. Over RDMA adapters that reach GPU memory such shares, and long messages, go past the
- * host's. Else all travels by way of host memory. Memory in pieces (cuMemCreate) is handed to other
- * processes by the first call that needs it. Memory that its owner cannot hand to another process
- * is managed, or that of a pool (cudaMallocAsync), and more than 256 pieces in a row: collectives
- * of one host
- * work on copies of it, of up to 32 MiB of each buffer, in other memory of the GPU; with blocks of
- * different lengths, or the step of an optimizer, in the host's, as do messages. Where ranks that
- * are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the process first uses
- * CUDA: the GPU has 8 queues for a process's streams else, of which each rank has up to four, this
- * one and three of the library's, and a stream may stand behind another's that waits, or that has
- * other work. A group's first call of this is a collective one, which a rank without a GPU makes
- * too; any rank may have another GPU, or none. Another stream may be set later, of the same GPU;
- * until then calls use this one, barriers too, so set another before destroying it, or free the
- * group. KOLO_E_UNSUPPORTED says why no GPU can be used here. A buffer that the driver knows to end
- * before the call's last byte, or whose address is no multiple of an element's length, is
- * KOLO_E_INVALID, since the GPU would not survive it. While the stream is captured for a CUDA
- * graph, as one that has joined by an event too, on all ranks, a collective becomes part of the
- * graph, a barrier too, unless it goes by way of host memory (KOLO_E_UNSUPPORTED): it returns at
- * once, with a work that is done, and happens each time that all ranks launch their graphs, in any
- * stream, with no part of the host's; on one GPU the work of all is in the first rank's graph. So
- * does a message of GPU memory, or of no elements, in a group of one host whose ranks share it as
- * above, by one copy: its two ends find each other while both are captured, so that a call waits
- * until the other rank captures its own, and a receive may be longer, or take any rank or tag. A
- * batch in a graph sends at once and receives in the order of its operations; at most 64 of it go
- * to one rank. Memory in pieces its sender hands to the other process while both capture, once for
- * each allocation. A message from memory that cannot be handed to another process, as above, is
- * KOLO_E_UNSUPPORTED in a graph, on both ranks, and a collective of such on all; so is a batch that
- * has some in host memory. A message that only one of the two ranks captures is KOLO_E_MISMATCH. A
- * graph that waits for a rank longer than the group's limit, or for one whose process has ended,
- * fails the group with an error that names the rank. Then, as after kolo_group_abort, its stream
- * goes on, and so do those of later launches, which may leave anything in any rank's buffers of
- * their calls; a stream that has come to its end while kolo_group_error says nothing has the right
- * results. Free the group when no graph of it is under way. Other streams may be captured, in any
- * mode and by any thread, while calls are under way, but where this one is the legacy stream: while
- * one is captured that waits for that, as all do which are made without cudaStreamNonBlocking, a
- * call of GPU memory is KOLO_E_UNSUPPORTED, and one that is under way may fail the group.
+ * one in each thread, is KOLO_E_INVALID. What the caller has put into it before a call comes before
+ * the call; a blocking call, and the wait for an asynchronous one, return when the result is there.
+ * What he puts into it after an asynchronous call comes after it, and so does the next call: the
+ * stream waits, until the result is there and what was sent may be overwritten, and he need not.
+ *
+ * But an asynchronous collective whose buffers stay on GPUs, as below, returns when all ranks have
+ * made it, and is in their streams then, with no part of the host's; who is alone for a second goes
+ * on all the same. A stream that waits for the host, after that second, for a message, or for what
+ * goes by way of host memory, does so for good if the process frees GPU memory meanwhile, or uses a
+ * kernel for the first time (unless CUDA_MODULE_LOADING is EAGER): the driver has that wait for all
+ * streams, and lets no other thread start anything. So messages that wait for each other, as those
+ * of two ranks that both receive first, belong in one kolo_batch_async or kolo_sendrecv_async.
+ * Messages of host memory wait for no stream, but behind one of GPU memory that is to or from the
+ * same rank, with the same tag. If the group fails, its streams go on, and kolo_group_error says
+ * why.
+ *
+ * Among up to 16 ranks, threads or processes, that all use one GPU the buffers of collectives stay
+ * there; if they use several of one host that have access to each other's memory, also such as
+ * CUDA_VISIBLE_DEVICES hides from a rank, what has to goes from GPU to GPU; and a message of more
+ * than 128 bytes goes by one copy of the receiver's, for which its sender waits. Among as many on
+ * each of several hosts, where all of each host can do that, or where each is alone on its host and
+ * all have RDMA adapters that may reach GPU memory, each takes only its share of a long all_reduce,
+ * all_gather or reduce_scatter, and between two hosts of a reduce or broadcast, through host
+ * memory: what a host's GPUs have they reduce first, and what comes back they pass on; messages
+ * inside a host go as above. Over RDMA adapters that reach GPU memory such shares, and long
+ * messages, go past the host's. Else all travels by way of host memory.
+ *
+ * Memory in pieces (cuMemCreate) is handed to other processes by the first call that needs it.
+ * Memory that its owner cannot hand to another process is managed, or that of a pool
+ * (cudaMallocAsync), and more than 256 pieces in a row: collectives of one host work on copies of
+ * it, of up to 32 MiB of each buffer, in other memory of the GPU; with blocks of different lengths,
+ * or the step of an optimizer, in the host's, as do messages.
+ *
+ * Where ranks that are threads share a GPU, set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the
+ * process first uses CUDA: the GPU has 8 queues for a process's streams else, of which each rank
+ * has up to four, this one and three of the library's, and a stream may stand behind another's that
+ * waits, or that has other work.
+ *
+ * A group's first call of this is a collective one, which a rank without a GPU makes too; any rank
+ * may have another GPU, or none. Another stream may be set later, of the same GPU; until then calls
+ * use this one, barriers too, so set another before destroying it, or free the group.
+ * KOLO_E_UNSUPPORTED says why no GPU can be used here.
+ *
+ * A buffer that the driver knows to end before the call's last byte, or whose address is no
+ * multiple of an element's length, is KOLO_E_INVALID, since the GPU would not survive it.
+ *
+ * While the stream is captured for a CUDA graph, as one that has joined by an event too, on all
+ * ranks, a collective becomes part of the graph, a barrier too, unless it goes by way of host
+ * memory (KOLO_E_UNSUPPORTED): it returns at once, with a work that is done, and happens each time
+ * that all ranks launch their graphs, in any stream, with no part of the host's; on one GPU the
+ * work of all is in the first rank's graph. So does a message of GPU memory, or of no elements, in
+ * a group of one host whose ranks share it as above, by one copy: its two ends find each other
+ * while both are captured, so that a call waits until the other rank captures its own, and a
+ * receive may be longer, or take any rank or tag. A batch in a graph sends at once and receives in
+ * the order of its operations; at most 64 of it go to one rank. Memory in pieces its sender hands
+ * to the other process while both capture, once for each allocation. A message from memory that
+ * cannot be handed to another process, as above, is KOLO_E_UNSUPPORTED in a graph, on both ranks,
+ * and a collective of such on all; so is a batch that has some in host memory. A message that only
+ * one of the two ranks captures is KOLO_E_MISMATCH. A graph that waits for a rank longer than the
+ * group's limit, or for one whose process has ended, fails the group with an error that names the
+ * rank. Then, as after kolo_group_abort, its stream goes on, and so do those of later launches,
+ * which may leave anything in any rank's buffers of their calls; a stream that has come to its end
+ * while kolo_group_error says nothing has the right results. Free the group when no graph of it is
+ * under way. Other streams may be captured, in any mode and by any thread, while calls are under
+ * way, but where this one is the legacy stream: while one is captured that waits for that, as all
+ * do which are made without cudaStreamNonBlocking, a call of GPU memory is KOLO_E_UNSUPPORTED, and
+ * one that is under way may fail the group.
  *
  * An asynchronous collective that is in the ranks' streams, and a graph, wait for other ranks
  * there, and GPU memory that the process frees meanwhile (as by cuMemFree or cudaFree) goes no

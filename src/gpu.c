@@ -301,9 +301,10 @@ ko_cu_result ko_cuda_holds(const struct ko_cuda *cuda, ko_cu_ptr at, bool *does,
     unsigned type = KO_CU_MEMORY_HOST, is = 0;
     ko_cu_result result = cuda->pointer_attribute(&type, KO_CU_POINTER_MEMORY_TYPE, at);
 
-    if (!result)
+    if (!result && (is_managed || type != KO_CU_MEMORY_DEVICE))
         result = cuda->pointer_attribute(&is, KO_CU_POINTER_IS_MANAGED, at);
-    *is_managed = !result && is;
+    if (is_managed)
+        *is_managed = !result && is;
     *does = !result && (type == KO_CU_MEMORY_DEVICE || is);
     return result;
 }
@@ -311,13 +312,12 @@ ko_cu_result ko_cuda_holds(const struct ko_cuda *cuda, ko_cu_ptr at, bool *does,
 int ko_gpu_holds(struct ko_gpu *gpu, const void *buffer, bool *does)
 {
     ko_cu_result result;
-    bool is_managed;
     int err = buffer ? ko_gpu_enter(gpu) : KOLO_OK;
 
     *does = false;
     if (err || !buffer)
         return err;
-    result = ko_cuda_holds(gpu->cuda, address(buffer), does, &is_managed);
+    result = ko_cuda_holds(gpu->cuda, address(buffer), does, NULL);
     ko_gpu_leave(gpu);
     if (result == KO_CU_INVALID_VALUE) /* memory that the driver does not know */
         return KOLO_OK;

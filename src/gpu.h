@@ -46,7 +46,7 @@ void ko_gpu_close(struct ko_gpu *gpu);
 int ko_gpu_holds(struct ko_gpu *gpu, const void *buffer, bool *does);
 
 /* With the context, the same: managed memory is, wherever its pages are, since only the stream's
- * order says when the processor may touch them. Errors are the driver's. */
+ * order says when the processor may touch them. is_managed may be NULL. Errors are the driver's. */
 ko_cu_result ko_cuda_holds(const struct ko_cuda *cuda, ko_cu_ptr at, bool *does, bool *is_managed);
 
 /* Whether such memory goes on for nbytes: what a copy or a kernel finds out would end the context

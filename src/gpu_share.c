@@ -240,11 +240,11 @@ void ko_gpu_share_close_with(struct ko_gpu_share *share, const struct ko_gpu_sha
 static bool look_up(struct ko_gpu_share *share, const void *buffer, struct ko_gpu_place *place)
 {
     const ko_cu_ptr at = (uintptr_t)buffer;
-    bool does, is_managed;
+    bool does;
     ko_cu_ptr base;
     size_t nbytes;
 
-    if (ko_cuda_holds(share->cuda, at, &does, &is_managed) || !does ||
+    if (ko_cuda_holds(share->cuda, at, &does, NULL) || !does ||
         share->cuda->pointer_attribute(&place->id, KO_CU_POINTER_BUFFER_ID, at) ||
         share->cuda->address_range(&base, &nbytes, at))
         return false;
