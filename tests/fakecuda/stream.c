@@ -21,7 +21,7 @@ struct ko_cuda_event {
     uint64_t behind;              /* after so many tasks there */
 };
 
-enum { MOST_STREAMS = 4096 };
+enum { MOST_STREAMS = 4096, SHORTEST_NAP_US = 5, LONGEST_NAP_US = 200 };
 
 pthread_mutex_t double_streams_lock = PTHREAD_MUTEX_INITIALIZER;
 struct ko_cuda_stream *double_streams;
@@ -46,14 +46,25 @@ static int64_t now_ns(void)
 
 static bool is_of_event(const struct double_task *task);
 
+/* The longer it takes, the seldomer a stream looks: by the time that many stand they would take the
+ * cores from those for whom they wait. */
+static void await_ready(const struct ko_cuda_stream *stream, struct double_task *task)
+{
+    int us = SHORTEST_NAP_US;
+
+    while (task->is_ready && !task->is_ready(task) && !double_fault_of(stream->context)) {
+        nap_us(us);
+        us = us < LONGEST_NAP_US ? us + us / 4 + 1 : us;
+    }
+}
+
 /* Of a context that has ended, events are let go of, and nothing else is done. */
 static void do_task(const struct ko_cuda_stream *stream, struct double_task *task, int jitter_us,
                     unsigned *seed)
 {
     if (jitter_us)
         nap_us(rand_r(seed) % jitter_us);
-    while (task->is_ready && !task->is_ready(task) && !double_fault_of(stream->context))
-        nap_us(5);
+    await_ready(stream, task);
     if (!double_fault_of(stream->context) || is_of_event(task))
         task->run(task);
     free(task);
