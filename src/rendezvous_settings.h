@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-enum { KO_SETTINGS_TEXT = 2048 };
+enum { KO_SETTINGS_TEXT = 4096 };
 
 /* This process's, a line each. */
 void ko_settings_write(char *text, size_t nbytes);
