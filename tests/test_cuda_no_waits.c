@@ -19,21 +19,8 @@
 static int take(kolo_group *group, enum ko_collective what)
 {
     static const size_t counts[] = {0, 33, 5001};
-    int failed = 0;
 
-    for (unsigned i = 0; i < 12 && !failed; i++) {
-        const struct exam exam = {.what = what,
-                                  .dtype = i % 2 ? KOLO_FLOAT32 : KOLO_UINT8,
-                                  .op = KOLO_SUM,
-                                  .count = counts[i / 4],
-                                  .root = (int)i % kolo_group_size(group),
-                                  .is_in_place = i & 1,
-                                  .is_async = i & 2,
-                                  .memory = &gpu_rank_memory};
-
-        failed = exam_take(group, &exam);
-    }
-    return failed;
+    return exam_take_forms(group, what, counts, 3, &gpu_rank_memory);
 }
 
 /* Some time after an asynchronous call, what was put into the stream behind it: it has the result.
