@@ -77,6 +77,7 @@ struct ko_table {
     size_t nentries;
     int64_t nvalues;
     size_t used, cap;
+    unsigned ngiven; /* pieces of memory, given back */
     uint64_t secret[2];
 };
 

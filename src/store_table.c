@@ -24,6 +24,9 @@
 
 enum { NUMBER_TEXT = 24 };
 
+/* NO_SMALL_PIECE: glibc puts together what is free before it looks for so much. */
+enum { PIECES_APART = 128, NO_SMALL_PIECE = 2048 };
+
 /* ---- hashing ------------------------------------------------------------------------------ */
 
 static uint64_t rotate(uint64_t x, int bits)
@@ -105,11 +108,24 @@ void *ko_table_take(struct ko_table *table, size_t nbytes)
     return take(table, nbytes, ko_alloc);
 }
 
+/* Small pieces that are freed glibc keeps apart, and puts together all at once when somebody wants
+ * a larger one: a million take 60 ms, for which all clients would wait. So one is wanted now and
+ * then. Where the system's malloc is another one this is a piece like any. */
+static void put_pieces_together(void)
+{
+    void *volatile wanted = malloc(NO_SMALL_PIECE); /* volatile: it is asked for indeed */
+
+    free(wanted);
+}
+
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
 {
-    if (memory)
-        table->used -= nbytes;
+    if (!memory)
+        return;
+    table->used -= nbytes;
     free(memory);
+    if (++table->ngiven % PIECES_APART == 0)
+        put_pieces_together();
 }
 
 static int block_of(size_t i)
