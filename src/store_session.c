@@ -10,6 +10,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_answers.h"
+#include "store_output.h"
 #include "store_updates.h"
 
 #include <string.h>
@@ -37,7 +38,7 @@ static bool has(struct ko_session *session, size_t nbytes)
 /* Nobody is asked for a token here: the client is told, so that it need not try for long. */
 static int refuse_token(struct ko_session *session)
 {
-    if (!ko_buffer_reserve(&session->out, sizeof ko_refusal)) {
+    if (!ko_output_reserve(session, sizeof ko_refusal)) {
         memcpy(session->out.data + session->out.tail, ko_refusal, sizeof ko_refusal);
         session->out.tail += sizeof ko_refusal;
     }
@@ -224,7 +225,7 @@ static int answer_message(struct ko_session *session)
 {
     bool is_pop = session->scan.operation == &ko_operations[KO_STORE_QUEUE_POP];
     bool is_list = session->scan.operation->is_list;
-    size_t fill = ko_buffer_fill(&session->out);
+    size_t fill = ko_output_nbytes(session);
     int err;
 
     if (!is_pop && !session->deferred)
@@ -234,7 +235,7 @@ static int answer_message(struct ko_session *session)
         ko_session_end_claim(session);
     session->is_introduced = true;
     if (!is_list) /* lists count their items */
-        ko_session_spend(session, session->scan.at + ko_buffer_fill(&session->out) - fill);
+        ko_session_spend(session, session->scan.at + ko_output_nbytes(session) - fill);
     if (!err)
         next_message(session);
     if (err == KO_AGAIN) {
@@ -286,7 +287,7 @@ static bool has_updates(const struct ko_session *session)
 static bool may_go_on(const struct ko_session *session)
 {
     return session->left > 0 && (session->giving.is_on || has_updates(session) ||
-                                 ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND);
+                                 ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND);
 }
 
 int ko_session_run(struct ko_session *session)
@@ -320,7 +321,7 @@ size_t ko_session_wants(const struct ko_session *session)
 {
     size_t need = session->scan.need;
 
-    if (session->has_more || ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND)
+    if (session->has_more || ko_output_nbytes(session) >= KO_SESSION_OUTPUT_BOUND)
         return 0;
     if (session->deferred && ko_buffer_fill(&session->in) > session->scan.at)
         return 0;
@@ -379,6 +380,7 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
     session->out.budget = &service->budget;
     session->listing.keys.budget = &service->budget;
     STAILQ_INIT(&session->updates.list);
+    STAILQ_INIT(&session->aside.list);
 }
 
 /* True when it watches no key any more. */
@@ -408,7 +410,7 @@ bool ko_session_close_some(struct ko_session *session)
     session->giving.view = session->comparing.view = NULL;
     session->giving.is_on = false;
     ko_buffer_free(&session->in);
-    ko_buffer_free(&session->out);
+    ko_output_free(session);
     ko_buffer_free(&session->listing.keys);
     return has_ended;
 }

@@ -51,6 +51,7 @@
 #define KO_SESSION_READ_MOST ((size_t)32 << 10)
 
 struct ko_operation;
+struct ko_piece;
 struct ko_session;
 struct ko_update;
 
@@ -72,7 +73,12 @@ struct ko_session {
     struct ko_waiter waiter; /* first, so that a waiter is its session */
     struct ko_observer observer;
     struct ko_service *service;
-    struct ko_buffer in, out;
+    struct ko_buffer in;
+    struct ko_buffer out; /* the end of its output (store_output.h) */
+    struct {
+        STAILQ_HEAD(, ko_piece) list;
+        size_t nbytes, room;
+    } aside; /* what goes out before that */
     struct ko_will will;
     struct ko_item *dropping; /* what was in a queue that has been deleted; NULL: nothing */
     struct {
