@@ -173,7 +173,7 @@ static bool write_some(struct ko_connection *connection)
     size_t left = SEND_MOST, nbytes;
     ssize_t n;
 
-    while (ko_output_nbytes(session) > 0 && left > 0) {
+    while (ko_output_nbytes(session) > 0 && left > SEND_MOST / 2) { /* no crumbs of a piece */
         if (ko_fault(KO_FAULT_SEND))
             return false;
         first = ko_output_first(session);

@@ -220,9 +220,6 @@ struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key)
     entry->key_nbytes = key.nbytes;
     if (key.nbytes > 0)
         memcpy(entry->key, key.data, key.nbytes);
-    TAILQ_INIT(&entry->waits);
-    TAILQ_INIT(&entry->pops);
-    TAILQ_INIT(&entry->meets);
     STAILQ_INIT(&entry->queue);
     slot = slot_of(table, key, hash);
     *slot = entry;
@@ -234,8 +231,8 @@ void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry)
 {
     struct ko_entry **slot = bucket_of(table, entry->hash);
 
-    if (entry->value || entry->nqueued > 0 || entry->nclaims > 0 || !TAILQ_EMPTY(&entry->waits) ||
-        !TAILQ_EMPTY(&entry->pops) || !TAILQ_EMPTY(&entry->meets) || !LIST_EMPTY(&entry->sights))
+    if (entry->value || entry->nqueued > 0 || entry->nclaims > 0 || entry->waits || entry->pops ||
+        entry->meets || !LIST_EMPTY(&entry->sights))
         return;
     while (*slot != entry)
         slot = &(*slot)->next;
