@@ -7,6 +7,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_large.h"
+#include "store_output.h"
 
 #include <string.h>
 
@@ -27,7 +28,7 @@ static uint64_t take_u64(const uint8_t **at)
 
 static int reply_u8(struct ko_session *session, uint8_t value)
 {
-    int err = ko_buffer_reserve(&session->out, 1);
+    int err = ko_output_reserve(session, 1);
 
     if (!err)
         ko_buffer_put_u8(&session->out, value);
@@ -36,7 +37,7 @@ static int reply_u8(struct ko_session *session, uint8_t value)
 
 static int reply_i64(struct ko_session *session, int64_t value)
 {
-    int err = ko_buffer_reserve(&session->out, 8);
+    int err = ko_output_reserve(session, 8);
 
     if (!err)
         ko_buffer_put_u64(&session->out, (uint64_t)value);
@@ -206,14 +207,14 @@ static int answer_get(struct ko_session *session, const uint8_t *args)
 static int give_next(struct ko_session *session, const uint8_t *keys)
 {
     const uint8_t *at = next_item(session, keys);
-    const size_t fill = ko_buffer_fill(&session->out);
+    const size_t fill = ko_output_nbytes(session);
     int err = session->giving.is_on ? KOLO_OK : wait_for_one(session, at);
 
     if (!err)
         err = ko_large_give_value(session, ko_list_next(&at));
     if (err)
         return err;
-    ko_session_spend(session, ko_buffer_fill(&session->out) - fill);
+    ko_session_spend(session, ko_output_nbytes(session) - fill);
     finish_item(session, keys, at);
     return KOLO_OK;
 }
@@ -223,7 +224,7 @@ static int give_next(struct ko_session *session, const uint8_t *keys)
 static bool may_give(const struct ko_session *session)
 {
     return session->left > 0 &&
-           (session->giving.is_on || ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND);
+           (session->giving.is_on || ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND);
 }
 
 /* When those that were absent have come, all keys are looked at again. */
@@ -289,7 +290,7 @@ static int answer_cancel_wait(struct ko_session *session, const uint8_t *args)
 
 static int answer_ping(struct ko_session *session, const uint8_t *args)
 {
-    int err = ko_buffer_reserve(&session->out, 4);
+    int err = ko_output_reserve(session, 4);
 
     if (!err)
         ko_buffer_put_u32(&session->out, ko_wire_u32(args));
@@ -313,11 +314,11 @@ static int answer_queue_pop(struct ko_session *session, const uint8_t *args)
     if (session->giving.is_on)
         return ko_large_give_value(session, key);
     n = ko_table_queue_first(table, key, &value);
-    err = ko_buffer_reserve(&session->out, 16);
+    err = ko_output_reserve(session, 16);
     if (!err && value.nbytes > KO_LARGE_FROM)
         view = ko_table_queue_take(table, key);
     if (!err && !view)
-        err = ko_buffer_reserve(&session->out, 16 + value.nbytes);
+        err = ko_output_reserve(session, 16 + value.nbytes);
     if (err)
         return err;
     ko_buffer_put_u64(&session->out, (uint64_t)n);
@@ -380,7 +381,7 @@ static int give_keys(struct ko_session *session)
     struct ko_buffer *keys = &session->listing.keys;
     const size_t fill = ko_buffer_fill(keys);
     const size_t part = fill < KO_LARGE_FROM ? fill : KO_LARGE_FROM;
-    int err = ko_buffer_reserve(&session->out, part);
+    int err = ko_output_reserve(session, part);
 
     if (err)
         return err;

@@ -2,7 +2,8 @@
  *
  * store_entry.h: the inside of a table, for the files that make it up: store_table.c has the keys
  * and their values, store_append.c makes values longer, store_views.c keeps those that are read,
- * store_waits.c has all that happens when a key changes. Threads as store_table.h says.
+ * store_waits.c has all that happens when a key changes, store_wakes.c wakes those who waited for
+ * that. Threads as store_table.h says.
  */
 #ifndef KO_STORE_ENTRY_H
 #define KO_STORE_ENTRY_H
@@ -11,14 +12,22 @@
 
 #include <sys/queue.h>
 
-TAILQ_HEAD(ko_watch_list, ko_watch);
+TAILQ_HEAD(ko_watches, ko_watch);
 
 /* One key that a waiter lacks. */
 struct ko_watch {
     TAILQ_ENTRY(ko_watch) link;
     struct ko_entry *entry;     /* NULL once the key has come */
-    struct ko_watch_list *list; /* of that entry; NULL: it is a claim */
+    struct ko_watch_list *list; /* NULL: it is a claim */
     struct ko_waiter *waiter;
+};
+
+/* Those who wait for one thing of a key. Once that has come they are the key's no more, all at
+ * once, and are woken a few at a time, whatever becomes of the key meanwhile. */
+struct ko_watch_list {
+    struct ko_watches watches;        /* oldest first */
+    struct ko_watch_list **home;      /* of their entry; NULL: it has come */
+    STAILQ_ENTRY(ko_watch_list) link; /* of the lists that are to be woken */
 };
 
 /* One key that an observer looks at. */
@@ -52,9 +61,9 @@ struct ko_move {
 struct ko_entry {
     struct ko_entry *next; /* in its bucket */
     uint64_t hash;
-    struct ko_watch_list waits; /* for the key, oldest first */
-    struct ko_watch_list pops;  /* of those, the ones who may take a value out of the queue */
-    struct ko_watch_list meets; /* at the barrier of that name */
+    struct ko_watch_list *waits; /* for the key; NULL: nobody does */
+    struct ko_watch_list *pops;  /* of those, the ones who may take a value out of the queue */
+    struct ko_watch_list *meets; /* at the barrier of that name */
     LIST_HEAD(, ko_sight) sights;
     STAILQ_HEAD(, ko_item) queue;
     size_t nqueued;
@@ -77,6 +86,8 @@ struct ko_table {
     size_t nentries;
     int64_t nvalues;
     size_t used, cap;
+    unsigned ngiven;        /* pieces of memory, given back */
+    struct ko_wakes *later; /* where lists go that are to be woken; NULL: they are at once */
     uint64_t secret[2];
 };
 
@@ -90,8 +101,16 @@ void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry);
 /* Its values are to be dropped by ko_table_drop_some; NULL: it has none. */
 struct ko_item *ko_entry_leave_queue(struct ko_entry *entry);
 
-/* The key has come: tells all who wait for it. */
-void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list);
+/* The list that is at home in an entry, made if need be; NULL after ko_fail. */
+struct ko_watch_list *ko_watch_list_at(struct ko_table *table, struct ko_watch_list **home);
+/* One that is at home. Safe on NULL. */
+void ko_watch_list_drop_if_empty(struct ko_table *table, struct ko_watch_list *list);
+
+/* The wait is over, and its memory is given back. */
+void ko_waiter_finish(struct ko_table *table, struct ko_waiter *waiter);
+
+/* What the list at home there waits for has come: tells all. */
+void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list **home);
 
 /* The key has a value, or a longer one: wakes all who wait for that. */
 void ko_entry_wake_for_value(struct ko_table *table, struct ko_entry *entry);

@@ -6,6 +6,7 @@
 #include "store_large.h"
 
 #include "status.h"
+#include "store_output.h"
 
 #include <string.h>
 
@@ -69,9 +70,7 @@ int ko_large_copy(struct ko_session *session, const char *from, size_t nbytes, s
             return KO_AGAIN;
         left = nbytes - *given;
         part = left < KO_LARGE_FROM ? left : KO_LARGE_FROM;
-        if (ko_buffer_fill(out) > KO_LARGE_FROM)
-            ko_buffer_expect(out, left);
-        err = ko_buffer_reserve(out, part);
+        err = ko_output_reserve(session, part);
         if (err)
             return err;
         memcpy(out->data + out->tail, from + *given, part);
@@ -102,7 +101,7 @@ int ko_large_give(struct ko_session *session, struct ko_view *view, kolo_bytes v
     session->giving.view = view;
     session->giving.nbytes = value.nbytes;
     session->giving.given = 0;
-    err = ko_buffer_reserve(&session->out, 8);
+    err = ko_output_reserve(session, 8);
     if (err)
         return err;
     ko_buffer_put_u64(&session->out, (uint64_t)value.nbytes);
@@ -118,6 +117,15 @@ static kolo_bytes value_of(const struct ko_session *session, kolo_bytes key)
     return value;
 }
 
+static int give_at_once(struct ko_session *session, kolo_bytes value)
+{
+    int err = ko_output_reserve(session, 8 + value.nbytes);
+
+    if (!err)
+        ko_buffer_put_bytes(&session->out, value);
+    return err;
+}
+
 int ko_large_give_value(struct ko_session *session, kolo_bytes key)
 {
     struct ko_view *view = NULL;
@@ -128,7 +136,7 @@ int ko_large_give_value(struct ko_session *session, kolo_bytes key)
     value = value_of(session, key);
     if (value.nbytes > KO_LARGE_FROM)
         view = ko_table_view(session->service->table, key);
-    return view ? ko_large_give(session, view, value) : ko_list_put(&session->out, value);
+    return view ? ko_large_give(session, view, value) : give_at_once(session, value);
 }
 
 /* ---- against it --------------------------------------------------------------------------- */

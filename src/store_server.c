@@ -14,6 +14,7 @@
 #include "socket.h"
 #include "status.h"
 #include "store_connection.h"
+#include "store_output.h"
 #include "thread.h"
 
 #include <errno.h>
@@ -167,18 +168,20 @@ static bool read_some(struct ko_connection *connection)
 /* Sends what the socket takes, up to a bound. False if the client has gone. */
 static bool write_some(struct ko_connection *connection)
 {
-    struct ko_buffer *out = &connection->session.out;
+    struct ko_session *session = &connection->session;
+    const struct ko_buffer *first;
     size_t left = SEND_MOST, nbytes;
     ssize_t n;
 
-    while (ko_buffer_fill(out) > 0 && left > 0) {
+    while (ko_output_nbytes(session) > 0 && left > SEND_MOST / 2) { /* no crumbs of a piece */
         if (ko_fault(KO_FAULT_SEND))
             return false;
-        nbytes = ko_buffer_fill(out) < left ? ko_buffer_fill(out) : left;
-        n = send(connection->socket.fd, ko_buffer_bytes(out), nbytes, MSG_NOSIGNAL);
+        first = ko_output_first(session);
+        nbytes = ko_buffer_fill(first) < left ? ko_buffer_fill(first) : left;
+        n = send(connection->socket.fd, ko_buffer_bytes(first), nbytes, MSG_NOSIGNAL);
         if (n < 0)
             return ko_socket_is_not_yet(errno);
-        ko_buffer_consume(out, (size_t)n);
+        ko_output_consume(session, (size_t)n);
         left -= (size_t)n;
     }
     return true;
@@ -188,7 +191,7 @@ static void want(struct ko_connection *connection)
 {
     const struct ko_session *session = &connection->session;
     int wanted = (ko_session_wants(session) > 0 ? KO_POLL_IN : 0) |
-                 (ko_buffer_fill(&session->out) > 0 ? KO_POLL_OUT : 0);
+                 (ko_output_nbytes(session) > 0 ? KO_POLL_OUT : 0);
 
     if (wanted == connection->wanted)
         return;
@@ -201,7 +204,8 @@ static size_t held_bytes(const struct ko_connection *connection)
 {
     const struct ko_session *session = &connection->session;
 
-    return session->in.cap + session->out.cap + session->will.bytes.cap + session->listing.keys.cap;
+    return session->in.cap + ko_output_room(session) + session->will.bytes.cap +
+           session->listing.keys.cap;
 }
 
 static struct ko_connection *largest_of(struct ko_server *server)
@@ -253,12 +257,12 @@ static void run(struct ko_connection *connection)
     ko_stranger_promote(connection);
     if (connection->socket.fd < 0)
         return;
-    was_full = ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND;
+    was_full = ko_output_nbytes(session) >= KO_SESSION_OUTPUT_BOUND;
     if (!write_some(connection)) {
         ko_connection_cut_off(connection, "it cannot be sent to");
         return;
     }
-    if (session->has_more || (was_full && ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND))
+    if (session->has_more || (was_full && ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND))
         ko_connection_make_ready(connection); /* there may be more to answer; the others first */
     want(connection);
 }

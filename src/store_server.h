@@ -16,7 +16,8 @@ struct ko_server;
  * of them is cut off. */
 struct ko_server_limits {
     size_t table_bytes;  /* keys, values, waits */
-    size_t buffer_bytes; /* messages half come and replies not yet sent, beyond 16 KiB each */
+    size_t buffer_bytes; /* messages half come and replies not yet sent, beyond 16 KiB each, and of
+                            each 128 KiB of a reply */
     int strangers; /* who have not said a whole message, of each kind; 0: half of the descriptors
                       that this process may come to have */
     int introduction_ms; /* from a connection's first byte to its first whole message; 0: as usual

@@ -10,6 +10,7 @@
 #include "status.h"
 #include "store.h"
 #include "store_answers.h"
+#include "store_output.h"
 #include "store_updates.h"
 
 #include <string.h>
@@ -37,7 +38,7 @@ static bool has(struct ko_session *session, size_t nbytes)
 /* Nobody is asked for a token here: the client is told, so that it need not try for long. */
 static int refuse_token(struct ko_session *session)
 {
-    if (!ko_buffer_reserve(&session->out, sizeof ko_refusal)) {
+    if (!ko_output_reserve(session, sizeof ko_refusal)) {
         memcpy(session->out.data + session->out.tail, ko_refusal, sizeof ko_refusal);
         session->out.tail += sizeof ko_refusal;
     }
@@ -224,7 +225,7 @@ static int answer_message(struct ko_session *session)
 {
     bool is_pop = session->scan.operation == &ko_operations[KO_STORE_QUEUE_POP];
     bool is_list = session->scan.operation->is_list;
-    size_t fill = ko_buffer_fill(&session->out);
+    size_t fill = ko_output_nbytes(session);
     int err;
 
     if (!is_pop && !session->deferred)
@@ -234,7 +235,7 @@ static int answer_message(struct ko_session *session)
         ko_session_end_claim(session);
     session->is_introduced = true;
     if (!is_list) /* lists count their items */
-        ko_session_spend(session, session->scan.at + ko_buffer_fill(&session->out) - fill);
+        ko_session_spend(session, session->scan.at + ko_output_nbytes(session) - fill);
     if (!err)
         next_message(session);
     if (err == KO_AGAIN) {
@@ -283,10 +284,27 @@ static bool has_updates(const struct ko_session *session)
     return !STAILQ_EMPTY(&session->updates.list);
 }
 
+static bool has_wakes(const struct ko_session *session)
+{
+    return !STAILQ_EMPTY(&session->wakes);
+}
+
+/* True when all have been woken, who are answered in turns of their own. */
+static bool wake_some(struct ko_session *session)
+{
+    while (!ko_table_wake_some(session->service->table, &session->wakes, 1)) {
+        if (session->left <= 0)
+            return false;
+        ko_session_spend(session, 0);
+    }
+    return true;
+}
+
 static bool may_go_on(const struct ko_session *session)
 {
-    return session->left > 0 && (session->giving.is_on || has_updates(session) ||
-                                 ko_buffer_fill(&session->out) < KO_SESSION_OUTPUT_BOUND);
+    return session->left > 0 &&
+           (session->giving.is_on || has_updates(session) || has_wakes(session) ||
+            ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND);
 }
 
 int ko_session_run(struct ko_session *session)
@@ -297,7 +315,12 @@ int ko_session_run(struct ko_session *session)
         return ko_fail(KOLO_E_NOMEM, "a client watches keys and does not read of them");
     session->left = TURN;
     session->service->at_work = session;
+    ko_table_wake_later(session->service->table, &session->wakes);
     while (!err && may_go_on(session)) {
+        if (has_wakes(session)) {
+            wake_some(session);
+            continue;
+        }
         if (has_updates(session) && !session->giving.is_on) {
             err = ko_updates_give(session);
             continue;
@@ -311,6 +334,7 @@ int ko_session_run(struct ko_session *session)
         if (!err)
             err = answer_message(session);
     }
+    ko_table_wake_later(session->service->table, NULL);
     session->service->at_work = NULL;
     session->has_more = session->left <= 0;
     return err == KO_AGAIN ? KOLO_OK : err;
@@ -320,7 +344,7 @@ size_t ko_session_wants(const struct ko_session *session)
 {
     size_t need = session->scan.need;
 
-    if (session->has_more || ko_buffer_fill(&session->out) >= KO_SESSION_OUTPUT_BOUND)
+    if (session->has_more || ko_output_nbytes(session) >= KO_SESSION_OUTPUT_BOUND)
         return 0;
     if (session->deferred && ko_buffer_fill(&session->in) > session->scan.at)
         return 0;
@@ -379,6 +403,8 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
     session->out.budget = &service->budget;
     session->listing.keys.budget = &service->budget;
     STAILQ_INIT(&session->updates.list);
+    STAILQ_INIT(&session->aside.list);
+    STAILQ_INIT(&session->wakes);
 }
 
 /* True when it watches no key any more. */
@@ -400,7 +426,9 @@ bool ko_session_close_some(struct ko_session *session)
     session->is_leaving = true;
     has_ended =
         end_wait_some(session) && end_watches_some(session) && ko_session_drop_some(session);
+    ko_table_wake_later(session->service->table, &session->wakes);
     ko_will_carry_out(&session->will, session->service->table);
+    ko_table_wake_later(session->service->table, NULL);
     ko_table_unmake(session->service->table, session->making.value, session->making.nbytes);
     session->making.value = NULL;
     ko_table_unview(session->service->table, session->giving.view);
@@ -408,9 +436,9 @@ bool ko_session_close_some(struct ko_session *session)
     session->giving.view = session->comparing.view = NULL;
     session->giving.is_on = false;
     ko_buffer_free(&session->in);
-    ko_buffer_free(&session->out);
+    ko_output_free(session);
     ko_buffer_free(&session->listing.keys);
-    return has_ended;
+    return wake_some(session) && has_ended;
 }
 
 void ko_session_close(struct ko_session *session)

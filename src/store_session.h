@@ -25,7 +25,9 @@
  * between two messages, within a message between two keys of a list, and within a large value:
  * others may see a part of a MULTI_SET, but a value whole or not at all. A CHECK says of each key
  * whether it was there when it was looked at. A LIST_KEYS has each key that is there all the while,
- * and may have one that comes or goes meanwhile.
+ * and may have one that comes or goes meanwhile. Who waits for what a client stores is woken in the
+ * client's turns, and answered even if that is deleted before; who gives up before he is woken has
+ * given up.
  *
  * MULTI_GET of absent keys, and GET of an old client's, are answered when the keys have come, as
  * WAIT is; a GET of today's at once, with an empty value. Until then nothing behind them is looked
@@ -51,6 +53,7 @@
 #define KO_SESSION_READ_MOST ((size_t)32 << 10)
 
 struct ko_operation;
+struct ko_piece;
 struct ko_session;
 struct ko_update;
 
@@ -72,8 +75,14 @@ struct ko_session {
     struct ko_waiter waiter; /* first, so that a waiter is its session */
     struct ko_observer observer;
     struct ko_service *service;
-    struct ko_buffer in, out;
+    struct ko_buffer in;
+    struct ko_buffer out; /* the end of its output (store_output.h) */
+    struct {
+        STAILQ_HEAD(, ko_piece) list;
+        size_t nbytes, room;
+    } aside; /* what goes out before that */
     struct ko_will will;
+    struct ko_wakes wakes;    /* who waits for what it has stored */
     struct ko_item *dropping; /* what was in a queue that has been deleted; NULL: nothing */
     struct {
         char *value; /* of the table; NULL: none */

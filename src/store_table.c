@@ -24,6 +24,9 @@
 
 enum { NUMBER_TEXT = 24 };
 
+/* NO_SMALL_PIECE: glibc puts together what is free before it looks for so much. */
+enum { PIECES_APART = 128, NO_SMALL_PIECE = 2048 };
+
 /* ---- hashing ------------------------------------------------------------------------------ */
 
 static uint64_t rotate(uint64_t x, int bits)
@@ -105,11 +108,24 @@ void *ko_table_take(struct ko_table *table, size_t nbytes)
     return take(table, nbytes, ko_alloc);
 }
 
+/* Small pieces that are freed glibc keeps apart, and puts together all at once when somebody wants
+ * a larger one: a million take 60 ms, for which all clients would wait. So one is wanted now and
+ * then. Where the system's malloc is another one this is a piece like any. */
+static void put_pieces_together(void)
+{
+    void *volatile wanted = malloc(NO_SMALL_PIECE); /* volatile: it is asked for indeed */
+
+    free(wanted);
+}
+
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
 {
-    if (memory)
-        table->used -= nbytes;
+    if (!memory)
+        return;
+    table->used -= nbytes;
     free(memory);
+    if (++table->ngiven % PIECES_APART == 0)
+        put_pieces_together();
 }
 
 static int block_of(size_t i)
@@ -204,9 +220,6 @@ struct ko_entry *ko_table_find_or_make(struct ko_table *table, kolo_bytes key)
     entry->key_nbytes = key.nbytes;
     if (key.nbytes > 0)
         memcpy(entry->key, key.data, key.nbytes);
-    TAILQ_INIT(&entry->waits);
-    TAILQ_INIT(&entry->pops);
-    TAILQ_INIT(&entry->meets);
     STAILQ_INIT(&entry->queue);
     slot = slot_of(table, key, hash);
     *slot = entry;
@@ -218,8 +231,8 @@ void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry)
 {
     struct ko_entry **slot = bucket_of(table, entry->hash);
 
-    if (entry->value || entry->nqueued > 0 || entry->nclaims > 0 || !TAILQ_EMPTY(&entry->waits) ||
-        !TAILQ_EMPTY(&entry->pops) || !TAILQ_EMPTY(&entry->meets) || !LIST_EMPTY(&entry->sights))
+    if (entry->value || entry->nqueued > 0 || entry->nclaims > 0 || entry->waits || entry->pops ||
+        entry->meets || !LIST_EMPTY(&entry->sights))
         return;
     while (*slot != entry)
         slot = &(*slot)->next;

@@ -18,6 +18,7 @@
 
 struct ko_table;
 struct ko_watch;
+struct ko_watch_list;
 struct ko_view;
 struct ko_sight;
 struct ko_item;
@@ -25,9 +26,9 @@ struct ko_entry;
 
 /* One wait for some keys. It belongs to whoever waits; all zero but for wake is ready for use. */
 struct ko_waiter {
-    /* The last missing key has come. Called from inside the function that stored it or that ended
-     * another's claim; may read the table, must not change it. The waiter is free for a new
-     * ko_table_wait, unless it has a claim. */
+    /* The last missing key has come. Called from inside the function that stored it, or
+     * ko_table_wake_some, or that ended another's claim; may read the table, must not change it.
+     * The waiter is free for a new ko_table_wait, unless it has a claim. */
     void (*wake)(struct ko_waiter *waiter);
     bool is_popper;           /* it may be about to take a value out of the queue it waits for */
     bool is_held;             /* it is being begun or ended in pieces, and is not woken */
@@ -36,6 +37,9 @@ struct ko_waiter {
     size_t nwatched;          /* of them, in use */
     size_t nmissing;
 };
+
+/* Who is to be woken. */
+STAILQ_HEAD(ko_wakes, ko_watch_list);
 
 /* LOST: there is no memory to tell of it. */
 enum ko_change {
@@ -153,6 +157,12 @@ int ko_table_wait_end(struct ko_table *table, struct ko_waiter *waiter);
  * at the barrier of that name. KO_AGAIN: waiter->wake will be called once, when it is. */
 int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size,
                      struct ko_waiter *waiter);
+/* From now on those who wait for what comes are not woken by the function that stores it, but put
+ * into wakes, in time that does not depend on how many they are, to be woken by ko_table_wake_some:
+ * whatever becomes of the key meanwhile. NULL: they are woken at once, as at first. */
+void ko_table_wake_later(struct ko_table *table, struct ko_wakes *wakes);
+/* Wakes up to n, in the order in which they came; true when all have been. */
+bool ko_table_wake_some(struct ko_table *table, struct ko_wakes *wakes, size_t n);
 /* Ends a wait without a wake, or a claim: a value that is left over wakes the next popper. Safe on
  * a waiter that has neither. */
 void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter);

@@ -8,6 +8,7 @@
 
 #include "status.h"
 #include "store_large.h"
+#include "store_output.h"
 
 #include <string.h>
 
@@ -36,7 +37,7 @@ static size_t size_of(const struct ko_update *update)
 static bool put_short(struct ko_session *session, enum ko_change change, kolo_bytes key,
                       kolo_bytes was, kolo_bytes is)
 {
-    if (ko_buffer_reserve(&session->out, 25 + key.nbytes + was.nbytes + is.nbytes))
+    if (ko_output_reserve(session, 25 + key.nbytes + was.nbytes + is.nbytes))
         return false;
     ko_buffer_put_u8(&session->out, (uint8_t)change);
     ko_buffer_put_bytes(&session->out, key);
@@ -57,7 +58,7 @@ bool ko_updates_note(struct ko_session *session, enum ko_change change, kolo_byt
     struct ko_update *update;
 
     if (change == KO_CHANGE_LOST ||
-        ko_buffer_fill(&session->out) + session->updates.nbytes > KO_SESSION_UPDATES_BOUND)
+        ko_output_nbytes(session) + session->updates.nbytes > KO_SESSION_UPDATES_BOUND)
         return false;
     if (STAILQ_EMPTY(&session->updates.list) && !session->giving.is_on &&
         nbytes <= KO_UPDATES_SHORT)
@@ -80,7 +81,7 @@ bool ko_updates_note(struct ko_session *session, enum ko_change change, kolo_byt
 
 static int give_head(struct ko_session *session, struct ko_update *update)
 {
-    int err = update->is_begun ? KOLO_OK : ko_buffer_reserve(&session->out, 9 + update->key_nbytes);
+    int err = update->is_begun ? KOLO_OK : ko_output_reserve(session, 9 + update->key_nbytes);
 
     if (err || update->is_begun)
         return err;
@@ -92,7 +93,7 @@ static int give_head(struct ko_session *session, struct ko_update *update)
 
 static int give_value(struct ko_session *session, struct update_value *value)
 {
-    int err = value->is_begun ? KOLO_OK : ko_buffer_reserve(&session->out, 8);
+    int err = value->is_begun ? KOLO_OK : ko_output_reserve(session, 8);
 
     if (err)
         return err;

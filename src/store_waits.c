@@ -18,38 +18,15 @@
 
 /* ---- waiting ------------------------------------------------------------------------------ */
 
-static void finish(struct ko_table *table, struct ko_waiter *waiter)
-{
-    ko_table_give(table, waiter->watches, waiter->nwatches * sizeof *waiter->watches);
-    waiter->watches = NULL;
-    waiter->nwatches = waiter->nwatched = 0;
-    waiter->nmissing = 0;
-    waiter->is_held = false;
-}
-
-void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list *list)
-{
-    struct ko_watch *watch;
-    struct ko_waiter *waiter;
-
-    while ((watch = TAILQ_FIRST(list))) {
-        waiter = watch->waiter;
-        TAILQ_REMOVE(list, watch, link);
-        watch->entry = NULL;
-        if (--waiter->nmissing > 0 || waiter->is_held)
-            continue;
-        finish(table, waiter);
-        waiter->wake(waiter);
-    }
-}
-
 /* Gives each value that is nobody's yet to the popper that came first. */
-static void wake_poppers(struct ko_entry *entry)
+static void wake_poppers(struct ko_table *table, struct ko_entry *entry)
 {
     struct ko_watch *watch;
 
-    while (entry->nclaims < entry->nqueued && (watch = TAILQ_FIRST(&entry->pops))) {
-        TAILQ_REMOVE(&entry->pops, watch, link);
+    while (entry->nclaims < entry->nqueued && entry->pops) {
+        watch = TAILQ_FIRST(&entry->pops->watches);
+        TAILQ_REMOVE(&entry->pops->watches, watch, link);
+        ko_watch_list_drop_if_empty(table, entry->pops);
         watch->list = NULL;
         entry->nclaims++;
         watch->waiter->nmissing = 0;
@@ -57,19 +34,24 @@ static void wake_poppers(struct ko_entry *entry)
     }
 }
 
+/* What it waited for may have come, and the entry have gone. */
 static void leave(struct ko_table *table, struct ko_watch *watch)
 {
-    struct ko_entry *entry = watch->entry;
+    struct ko_watch_list *list = watch->list;
 
-    if (!entry)
+    if (!watch->entry)
         return;
-    if (watch->list) {
-        TAILQ_REMOVE(watch->list, watch, link);
+    if (list)
+        TAILQ_REMOVE(&list->watches, watch, link);
+    if (list && !list->home)
+        return;
+    if (list) {
+        ko_watch_list_drop_if_empty(table, list);
     } else {
-        entry->nclaims--;
-        wake_poppers(entry);
+        watch->entry->nclaims--;
+        wake_poppers(table, watch->entry);
     }
-    ko_table_drop_if_unused(table, entry);
+    ko_table_drop_if_unused(table, watch->entry);
 }
 
 bool ko_table_unwait_some(struct ko_table *table, struct ko_waiter *waiter, size_t n)
@@ -78,7 +60,7 @@ bool ko_table_unwait_some(struct ko_table *table, struct ko_waiter *waiter, size
         leave(table, &waiter->watches[--waiter->nwatched]);
     waiter->is_held = waiter->nwatched > 0;
     if (!waiter->is_held)
-        finish(table, waiter);
+        ko_waiter_finish(table, waiter);
     return !waiter->is_held;
 }
 
@@ -92,13 +74,21 @@ bool ko_waiter_has_claim(const struct ko_waiter *waiter)
     return waiter->watches && waiter->nmissing == 0 && !waiter->is_held;
 }
 
-static void watch_next(struct ko_waiter *waiter, struct ko_entry *entry, struct ko_watch_list *list)
+static int watch_next(struct ko_table *table, struct ko_waiter *waiter, struct ko_entry *entry,
+                      struct ko_watch_list **home)
 {
-    struct ko_watch *watch = &waiter->watches[waiter->nwatched++];
+    struct ko_watch_list *list = ko_watch_list_at(table, home);
+    struct ko_watch *watch;
 
+    if (!list) {
+        ko_table_drop_if_unused(table, entry);
+        return KOLO_E_NOMEM;
+    }
+    watch = &waiter->watches[waiter->nwatched++];
     waiter->nmissing++;
     *watch = (struct ko_watch){.entry = entry, .list = list, .waiter = waiter};
-    TAILQ_INSERT_TAIL(list, watch, link);
+    TAILQ_INSERT_TAIL(&list->watches, watch, link);
+    return KOLO_OK;
 }
 
 static int take_watches(struct ko_table *table, struct ko_waiter *waiter, size_t n)
@@ -125,11 +115,11 @@ int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
         if (ko_table_has(table, keys[i]))
             continue;
         entry = ko_table_find_or_make(table, keys[i]);
-        if (!entry) {
+        if (!entry || watch_next(table, waiter, entry,
+                                 waiter->is_popper && nkeys == 1 ? &entry->pops : &entry->waits)) {
             ko_table_unwait(table, waiter);
             return KOLO_E_NOMEM;
         }
-        watch_next(waiter, entry, waiter->is_popper && nkeys == 1 ? &entry->pops : &entry->waits);
     }
     return KO_AGAIN;
 }
@@ -138,7 +128,7 @@ int ko_table_wait(struct ko_table *table, const kolo_bytes *keys, size_t nkeys,
  * mostly one that the waiter has just begun to wait for: once is enough. */
 static bool waits_already(const struct ko_waiter *waiter, const struct ko_watch_list *list)
 {
-    const struct ko_watch *last = TAILQ_LAST(list, ko_watch_list);
+    const struct ko_watch *last = list ? TAILQ_LAST(&list->watches, ko_watches) : NULL;
 
     return last && last->waiter == waiter;
 }
@@ -146,7 +136,7 @@ static bool waits_already(const struct ko_waiter *waiter, const struct ko_watch_
 int ko_table_wait_for(struct ko_table *table, kolo_bytes key, size_t n, struct ko_waiter *waiter)
 {
     struct ko_entry *entry;
-    struct ko_watch_list *list;
+    struct ko_watch_list **home;
 
     if (!waiter->watches && take_watches(table, waiter, n))
         return KOLO_E_NOMEM;
@@ -154,10 +144,8 @@ int ko_table_wait_for(struct ko_table *table, kolo_bytes key, size_t n, struct k
     entry = ko_table_find_or_make(table, key);
     if (!entry)
         return KOLO_E_NOMEM;
-    list = waiter->is_popper ? &entry->pops : &entry->waits;
-    if (!waits_already(waiter, list))
-        watch_next(waiter, entry, list);
-    return KOLO_OK;
+    home = waiter->is_popper ? &entry->pops : &entry->waits;
+    return waits_already(waiter, *home) ? KOLO_OK : watch_next(table, waiter, entry, home);
 }
 
 int ko_table_wait_end(struct ko_table *table, struct ko_waiter *waiter)
@@ -165,29 +153,38 @@ int ko_table_wait_end(struct ko_table *table, struct ko_waiter *waiter)
     waiter->is_held = false;
     if (waiter->nmissing > 0)
         return KO_AGAIN;
-    finish(table, waiter);
+    ko_waiter_finish(table, waiter);
     return KOLO_OK;
 }
 
+/* Nobody will wait who was to. */
+static void end_meeting(struct ko_table *table, struct ko_entry *entry, struct ko_waiter *waiter)
+{
+    ko_waiter_finish(table, waiter);
+    ko_watch_list_drop_if_empty(table, entry->meets);
+    ko_table_drop_if_unused(table, entry);
+}
+
+/* Its memory comes first: once counted, it must be able to wait. */
 int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size, struct ko_waiter *waiter)
 {
-    struct ko_entry *entry;
+    struct ko_entry *entry = ko_table_find_or_make(table, key);
     int64_t come;
-    int err = take_watches(table, waiter, 1); /* first: once counted, it must be able to wait */
+    int err;
 
+    if (!entry)
+        return KOLO_E_NOMEM;
+    err = ko_watch_list_at(table, &entry->meets) ? take_watches(table, waiter, 1) : KOLO_E_NOMEM;
     if (!err)
         err = ko_table_add(table, key, 1, &come);
-    if (err || come >= size)
-        finish(table, waiter);
-    if (err)
-        return err;
-    entry = ko_table_find(table, key);
-    if (come < size) {
-        watch_next(waiter, entry, &entry->meets);
+    if (!err && come < size) {
+        (void)watch_next(table, waiter, entry, &entry->meets); /* its list is there */
         return KO_AGAIN;
     }
-    ko_entry_wake_all(table, &entry->meets);
-    return KOLO_OK;
+    if (!err)
+        ko_entry_wake_all(table, &entry->meets);
+    end_meeting(table, entry, waiter);
+    return err;
 }
 
 /* ---- queues ------------------------------------------------------------------------------- */
@@ -206,7 +203,7 @@ int ko_table_queue_push_made(struct ko_table *table, kolo_bytes key, char *made,
     STAILQ_INSERT_TAIL(&entry->queue, item, link);
     entry->nqueued++;
     ko_entry_wake_all(table, &entry->waits);
-    wake_poppers(entry);
+    wake_poppers(table, entry);
     return KOLO_OK;
 }
 

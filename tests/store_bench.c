@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "store_bench.h"
 
+#include "store_output.h"
 #include "wire.h"
 
 #include <setjmp.h>
@@ -10,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 void store_bench_open(struct store_bench *bench)
@@ -29,6 +31,28 @@ void store_bench_close(struct store_bench *bench)
     ko_table_free(bench->service.table);
 }
 
+void store_gather(struct ko_session *client)
+{
+    const size_t nbytes = ko_output_nbytes(client);
+    uint8_t *bytes = malloc(nbytes);
+    size_t n;
+
+    if (nbytes == 0) {
+        free(bytes);
+        return;
+    }
+    assert_non_null(bytes);
+    for (size_t at = 0; at < nbytes; at += n) {
+        n = ko_buffer_fill(ko_output_first(client));
+        memcpy(bytes + at, ko_buffer_bytes(ko_output_first(client)), n);
+        ko_output_consume(client, n);
+    }
+    assert_int_equal(ko_buffer_reserve(&client->out, nbytes), KOLO_OK);
+    memcpy(client->out.data, bytes, nbytes);
+    client->out.tail = nbytes;
+    free(bytes);
+}
+
 int store_run(struct ko_session *client)
 {
     int err;
@@ -36,6 +60,8 @@ int store_run(struct ko_session *client)
     do
         err = ko_session_run(client);
     while (!err && client->has_more);
+    if (!err && ko_output_nbytes(client) > ko_buffer_fill(&client->out))
+        store_gather(client);
     return err;
 }
 

@@ -20,7 +20,10 @@ void store_bench_open(struct store_bench *bench);
 void store_bench_open_two(struct store_bench *bench);
 void store_bench_close(struct store_bench *bench);
 
-/* Runs it for as many turns as it needs. */
+/* All that the client is to get, in out, so that a test may look at it. */
+void store_gather(struct ko_session *client);
+
+/* Runs it for as many turns as it needs, and gathers that. */
 int store_run(struct ko_session *client);
 
 /* n bytes come from a client; what its session says. */

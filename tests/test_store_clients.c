@@ -373,6 +373,17 @@ static bool step_barrier(struct model *model, int c, int k)
 
 /* ---- clients ------------------------------------------------------------------------------ */
 
+/* As many turns as it takes to wake all whom it concerns. */
+static int run(struct ko_session *session)
+{
+    int err;
+
+    do
+        err = ko_session_run(session);
+    while (!err && session->has_more);
+    return err;
+}
+
 static int send_said(struct model *model, int c)
 {
     struct ko_buffer *in = &model->clients[c].session.in;
@@ -386,7 +397,7 @@ static int send_said(struct model *model, int c)
         memcpy(in->data + in->tail, model->said + at, cut - at);
         in->tail += cut - at;
         at = cut;
-        err = ko_session_run(&model->clients[c].session);
+        err = run(&model->clients[c].session);
     }
     model->nsaid = 0;
     return err;

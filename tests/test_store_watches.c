@@ -5,6 +5,7 @@
  */
 #include "status.h"
 #include "store_bench.h"
+#include "store_output.h"
 #include "store_words.h"
 
 #include <setjmp.h>
@@ -69,6 +70,7 @@ static int turns_of(struct ko_session *session)
         assert_int_equal(ko_session_run(session), KOLO_OK);
         n++;
     } while (session->has_more);
+    store_gather(session);
     return n;
 }
 
@@ -145,6 +147,33 @@ static void large_values_are_told_in_turns(void **state)
     hears_value(watches, &at, 0, "w");
     hears_no_more(watches, at);
     assert_int_equal(ko_table_used(table), before);
+    free_watches(watches);
+}
+
+/* What a client has not read does not move for what comes behind it. */
+static void what_is_told_stays_where_it_is(void **state)
+{
+    struct watches *watches = new_watches();
+    struct ko_session *watcher = watches->watcher;
+    size_t most = 0, piece;
+
+    (void)state;
+    set_large(watches);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(ko_table_append(watches->bench.service.table, key, (kolo_bytes){"y", 1}),
+                         KOLO_OK);
+    do {
+        assert_int_equal(ko_session_run(watcher), KOLO_OK);
+        most = watcher->out.cap > most ? watcher->out.cap : most;
+    } while (watcher->has_more);
+    assert_in_range(most, 1, 2 * KO_OUTPUT_PIECE); /* so much memory it has at most */
+    assert_true(ko_output_nbytes(watcher) > 17 * LARGE);
+    while ((piece = ko_buffer_fill(ko_output_first(watcher))) > 0) {
+        assert_in_range(piece, 1, KO_OUTPUT_PIECE);
+        ko_output_consume(watcher, piece);
+    }
+    assert_int_equal(ko_output_nbytes(watcher), 0);
+    assert_int_equal(ko_output_room(watcher), 0);
     free_watches(watches);
 }
 
@@ -225,7 +254,8 @@ static void who_watches_many_keys_goes(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_values_are_told_in_turns), cmocka_unit_test(telling_counts),
+        cmocka_unit_test(large_values_are_told_in_turns),
+        cmocka_unit_test(what_is_told_stays_where_it_is), cmocka_unit_test(telling_counts),
         cmocka_unit_test(who_is_told_goes), cmocka_unit_test(who_watches_many_keys_goes)};
 
     return cmocka_run_group_tests_name("store watches", tests, NULL, NULL);
