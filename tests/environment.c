@@ -33,12 +33,14 @@ static bool is_of(const char *variable, const char *name)
     return !strncmp(variable, name, length) && variable[length] == '=';
 }
 
+/* The doubles of drivers ask with every call: of most variables a letter says that they are others.
+ */
 char *getenv(const char *name)
 {
     char **all = __atomic_load_n(&environ, __ATOMIC_ACQUIRE);
 
     for (; all && *all; all++)
-        if (is_of(*all, name))
+        if (**all == *name && is_of(*all, name))
             return *all + strlen(name) + 1;
     return NULL;
 }

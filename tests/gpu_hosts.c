@@ -34,6 +34,25 @@ void gpu_hosts_run(const char *hosts, ranks_body body)
     gpu_hosts_run_with("3", hosts, body);
 }
 
+int gpu_hosts_settle_apart(int rank, void *unused)
+{
+    (void)unused;
+    return setenv("KOLO_HOST", rank ? "north" : "south", 1);
+}
+
+void gpu_hosts_run_places(const struct ranks *ranks, int nplaces, const char *ngpus,
+                          ranks_body body)
+{
+    struct ranks there = *ranks;
+
+    exam_set_variables("shm,tcp", "", GPU_HOSTS_SLICE_BYTES);
+    for (int place = 0; place < nplaces; place++) {
+        setenv("FAKECUDA_DEVICES", place ? ngpus : "1", 1);
+        there.settle = place == 2 ? gpu_hosts_settle_apart : NULL;
+        assert_int_equal(ranks_run(&there, body, NULL), 0);
+    }
+}
+
 uint64_t gpu_hosts_mates(const char *hosts, int r)
 {
     uint64_t mates = 0;

@@ -18,6 +18,15 @@ void gpu_hosts_run_with(const char *ngpus, const char *hosts, ranks_body body);
 /* With one GPU, and with three. */
 void gpu_hosts_run(const char *hosts, ranks_body body);
 
+/* For struct ranks: rank 0 has a host to itself, and the others share one. */
+int gpu_hosts_settle_apart(int rank, void *unused);
+
+/* Runs the body on `ranks`, processes, in so many places: with one GPU, with ngpus, and with as
+ * many on each of two hosts, of which rank 0 has one to itself. Asserts. */
+enum { GPU_HOSTS_PLACES = 3 };
+void gpu_hosts_run_places(const struct ranks *ranks, int nplaces, const char *ngpus,
+                          ranks_body body);
+
 /* How many of the ranks sit where rank r does, itself too. */
 uint64_t gpu_hosts_mates(const char *hosts, int r);
 

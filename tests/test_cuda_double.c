@@ -393,6 +393,41 @@ static void test_the_legacy_stream(void **state)
     check_legacy(KO_CU_STREAM_NON_BLOCKING, false);
 }
 
+/* Whether a stream's wait comes to its end, within so long, that another one ends by a word, of so
+ * many queues; if it does not, the host ends it. */
+static bool ends_in_queues(const char *nqueues, int most_ms)
+{
+    ko_cu_stream waiting, writing;
+    uint32_t word = 0;
+    bool ends = false;
+
+    setenv("FAKECUDA_QUEUES", nqueues, 1);
+    waiting = make_stream(KO_CU_STREAM_NON_BLOCKING);
+    writing = make_stream(KO_CU_STREAM_NON_BLOCKING);
+    unsetenv("FAKECUDA_QUEUES");
+    assert_int_equal(cuda->stream_await_word(waiting, at_host(&word), 1, KO_CU_WAIT_EQ), 0);
+    assert_int_equal(cuda->stream_put_word(writing, at_host(&word), 1, 0), 0);
+    for (int ms = 0; ms < most_ms && !ends; ms++) {
+        ranks_nap_ms(1);
+        ends = !cuda->stream_query(waiting);
+    }
+    __atomic_store_n(&word, 1, __ATOMIC_RELEASE);
+    assert_int_equal(cuda->stream_sync(waiting), 0);
+    assert_int_equal(cuda->stream_sync(writing), 0);
+    cuda->stream_destroy(waiting);
+    cuda->stream_destroy(writing);
+    return ends;
+}
+
+/* What would end a wait stands behind it in the same queue of the GPU: it never would. */
+static void test_a_queue_stands_still(void **state)
+{
+    (void)state;
+    assert_false(ends_in_queues("1", 50));
+    assert_true(ends_in_queues("2", RANKS_SOON_MS));
+    assert_true(ends_in_queues("0", RANKS_SOON_MS));
+}
+
 static void test_events_order_streams(void **state)
 {
     ko_cu_stream first = make_stream(KO_CU_STREAM_NON_BLOCKING),
@@ -546,6 +581,7 @@ int main(void)
         cmocka_unit_test_setup(test_streams_are_in_order, start),
         cmocka_unit_test_setup(test_words_stop_streams, start),
         cmocka_unit_test_setup(test_the_legacy_stream, start),
+        cmocka_unit_test_setup(test_a_queue_stands_still, start),
         cmocka_unit_test_setup(test_events_order_streams, start),
         cmocka_unit_test_setup(test_captures_forbid, start),
         cmocka_unit_test_setup(test_captures_forbid_their_thread, start),

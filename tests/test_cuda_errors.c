@@ -5,8 +5,8 @@
  * stands still. Every stream goes on, every rank says why, and its process lives.
  */
 #include "clock.h"
-#include "exam.h"
 #include "gpu.h"
+#include "gpu_hosts.h"
 #include "gpu_rank.h"
 #include "gpu_waits.h"
 #include "ranks.h"
@@ -82,25 +82,13 @@ static int fail_as(struct side *side, size_t count, int status, const char *text
     return 0;
 }
 
-/* Rank 0 is alone on its host, if there are two. */
-static int settle(int rank, void *argument)
-{
-    (void)argument;
-    return setenv("KOLO_HOST", rank ? "north" : "south", 1);
-}
-
 static void run_within(ranks_body body, int tolerated, int limit_ms)
 {
-    struct ranks ranks = {
+    const struct ranks ranks = {
         .kind = RANKS_PROCESSES, .n = N, .timeout_ms = limit_ms, .tolerated = tolerated};
 
-    exam_set_variables("shm,tcp", "", 4096);
     setenv("KOLO_CUDA_PIECE_BYTES", "2048", 1); /* two of a call */
-    for (int i = 0; i < 3; i++) {
-        setenv("FAKECUDA_DEVICES", i ? "2" : "1", 1);
-        ranks.settle = i == 2 ? settle : NULL;
-        assert_int_equal(ranks_run(&ranks, body, NULL), 0);
-    }
+    gpu_hosts_run_places(&ranks, GPU_HOSTS_PLACES, "2", body);
 }
 
 static void run(ranks_body body, int tolerated)

@@ -6,8 +6,8 @@
  * driver says and, on the other ranks, whose GPU it was; and the groups can be freed.
  */
 #include "clock.h"
-#include "exam.h"
 #include "gpu_double.h"
+#include "gpu_hosts.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 
@@ -205,48 +205,36 @@ static int fault_before_launch(kolo_group *group, void *unused)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* Rank 0 is alone on its host, if there are two. */
-static int settle(int rank, void *argument)
-{
-    (void)argument;
-    return setenv("KOLO_HOST", rank ? "north" : "south", 1);
-}
-
 static void run(ranks_body body, int nplaces)
 {
-    struct ranks ranks = {.kind = RANKS_PROCESSES, .n = N, .timeout_ms = LIMIT_MS};
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = N, .timeout_ms = LIMIT_MS};
 
-    exam_set_variables("shm,tcp", "", 4096);
     setenv("KOLO_DEBUG", "NONE", 1);
-    for (int i = 0; i < nplaces; i++) {
-        setenv("FAKECUDA_DEVICES", i ? "3" : "1", 1);
-        ranks.settle = i == 2 ? settle : NULL;
-        assert_int_equal(ranks_run(&ranks, body, NULL), 0);
-    }
+    gpu_hosts_run_places(&ranks, nplaces, "3", body);
 }
 
 static void before_a_call(void **state)
 {
     (void)state;
-    run(fault_before, 3);
+    run(fault_before, GPU_HOSTS_PLACES);
 }
 
 static void in_a_call(void **state)
 {
     (void)state;
-    run(fault_meanwhile, 3);
+    run(fault_meanwhile, GPU_HOSTS_PLACES);
 }
 
 static void before_messages(void **state)
 {
     (void)state;
-    run(fault_before_messages, 3);
+    run(fault_before_messages, GPU_HOSTS_PLACES);
 }
 
 static void before_a_launch(void **state)
 {
     (void)state;
-    run(fault_before_launch, 2); /* there are no graphs between hosts */
+    run(fault_before_launch, GPU_HOSTS_PLACES - 1); /* there are no graphs between hosts */
 }
 
 int main(void)

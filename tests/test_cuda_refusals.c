@@ -4,7 +4,7 @@
  * where the GPU cannot touch them, or on another GPU. Each is refused with a text that says why,
  * before anything touches the memory, and the group goes on.
  */
-#include "exam.h"
+#include "gpu_hosts.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 
@@ -34,6 +34,7 @@ static int enter(kolo_group *group, struct given *given)
 {
     ko_cu_ptr memory;
 
+    *given = (struct given){0};
     if (gpu_rank_enter(group))
         return 1;
     if (gpu_rank.cuda->alloc(&memory, COUNT * sizeof(int)))
@@ -88,24 +89,12 @@ static int goes_on(kolo_group *group, const struct given *given)
     return reduce(group, given, COUNT) ? ranks_fail("a call that is right") : 0;
 }
 
-/* Rank 0 is alone on its host, if there are two. */
-static int settle(int rank, void *argument)
-{
-    (void)argument;
-    return setenv("KOLO_HOST", rank ? "north" : "south", 1);
-}
-
 static void run(ranks_body body)
 {
-    struct ranks ranks = {.kind = RANKS_PROCESSES, .n = N, .timeout_ms = LIMIT_MS};
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = N, .timeout_ms = LIMIT_MS};
 
-    exam_set_variables("shm,tcp", "", 4096);
     setenv("KOLO_CUDA_PIECE_BYTES", "2048", 1); /* two of a call */
-    for (int i = 0; i < 3; i++) {
-        setenv("FAKECUDA_DEVICES", i ? "2" : "1", 1);
-        ranks.settle = i == 2 ? settle : NULL;
-        assert_int_equal(ranks_run(&ranks, body, NULL), 0);
-    }
+    gpu_hosts_run_places(&ranks, GPU_HOSTS_PLACES, "2", body);
 }
 
 /* ---- too short ------------------------------------------------------------------------------- */

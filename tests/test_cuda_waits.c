@@ -9,6 +9,7 @@
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
+#include "group_watch.h"
 #include "kernel_args.h"
 #include "ranks.h"
 
@@ -155,6 +156,27 @@ static void run(ranks_body body)
 
 /* ---- late ------------------------------------------------------------------------------------ */
 
+/* Launches, on ranks 0 and 2, and comes back when both wait: only rank 1 is waited for then,
+ * however long they took for that. */
+static int begin_together(kolo_group *group)
+{
+    const uint64_t rests = gpu_blocks_now().rests;
+    const ko_deadline deadline = ko_deadline_in(RANKS_SOON_MS);
+    const int other = 2 - kolo_group_rank(group);
+    int8_t word = 0;
+
+    if (begin())
+        return 1;
+    while (!ko_group_has_waiting_graph(group) && gpu_blocks_now().rests == rests) {
+        if (ko_deadline_passed(&deadline))
+            return ranks_fail("nothing waits");
+        ranks_nap_ms(1);
+    }
+    return kolo_sendrecv(group, &word, 1, other, &word, 1, other, KOLO_INT8, 0)
+               ? ranks_fail("the other rank")
+               : 0;
+}
+
 static int do_not_launch(kolo_group *group, void *argument)
 {
     const size_t *count = argument;
@@ -168,8 +190,9 @@ static int do_not_launch(kolo_group *group, void *argument)
         ranks_nap_ms(2 * LIMIT_MS);
         return ranks_expect(kolo_barrier(group), KOLO_E_TIMEOUT, "for rank 1 (");
     }
+    failed = begin_together(group);
     kolo_group_set_timeout(group, LIMIT_MS);
-    if (begin() || finish())
+    if (failed || finish())
         return 1;
     if (ko_now_ns() - began_ns < LIMIT_MS * INT64_C(1000000))
         failed = ranks_fail("the stream did not wait");
@@ -240,8 +263,10 @@ static int give_up_early(kolo_group *group, void *argument)
 
     if (failed)
         return 1;
-    kolo_group_set_timeout(group, rank == 2 ? SHORT_LIMIT_MS : 20000);
-    return (rank == 1 && await_giving_up(group, 2)) || begin() || finish() ||
+    failed = rank == 1 ? await_giving_up(group, 2) || begin() : begin_together(group);
+    if (rank == 2)
+        kolo_group_set_timeout(group, SHORT_LIMIT_MS);
+    return failed || finish() ||
            expect_within(group, began_ns, RANKS_SOON_MS, KOLO_E_TIMEOUT, "for rank 1 (") ||
            check_rests();
 }
@@ -253,19 +278,36 @@ static void a_rank_gives_up_early(void **state)
         run(give_up_early);
 }
 
+/* A group that gives up has waited for its limit: who says that it has looks how long that was. */
+static int check_wait(kolo_group *group, int64_t began_ns)
+{
+    const int ms = (int)((ko_now_ns() - began_ns) / 1000000);
+    const char *text;
+    char own[40];
+
+    if (!kolo_group_error(group, &text))
+        return 0;
+    snprintf(own, sizeof own, "rank %d waited", kolo_group_rank(group));
+    return ms < LIMIT_MS && strstr(text, own) ? ranks_fail("after %d ms %s", ms, text) : 0;
+}
+
+/* Each time in time, as long as the machine is; all in all they wait for longer than the limit. */
 static int be_slow(kolo_group *group, void *argument)
 {
     const size_t *count = argument;
     int failed = enter(group, *count) || capture(group);
 
     kolo_group_set_timeout(group, LIMIT_MS);
-    for (int round = 0; round < 3 && !failed; round++) {
+    for (int round = 0; round < 3 && !failed && !kolo_group_error(group, NULL); round++) {
+        int64_t began_ns;
+
         if (kolo_group_rank(group) == round % 3)
             ranks_nap_ms(LIMIT_MS / 2);
-        failed = launch(group, round);
+        began_ns = ko_now_ns();
+        failed = launch(group, round) || check_wait(group, began_ns);
     }
     kolo_group_set_timeout(group, 20000);
-    if (!failed && kolo_barrier(group))
+    if (!failed && kolo_barrier(group) && !kolo_group_error(group, NULL))
         failed = ranks_fail("barrier");
     return failed;
 }

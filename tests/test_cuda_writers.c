@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "exam.h"
 #include "gpu_double.h"
+#include "gpu_hosts.h"
 #include "gpu_rank.h"
 #include "ranks.h"
 
@@ -227,20 +228,13 @@ static int fail_in_call(kolo_group *group, void *argument)
     return failed | (scene->is_stuck ? 0 : expect_used(&side));
 }
 
-/* Rank 0 is alone on its host, if there are two. */
-static int settle(int rank, void *argument)
-{
-    (void)argument;
-    return setenv("KOLO_HOST", rank ? "north" : "south", 1);
-}
-
 static void run(enum ranks_kind kind, int ngpus, int nhosts, const struct scene *scene)
 {
     const struct ranks ranks = {.kind = kind,
                                 .n = N,
                                 .timeout_ms = LIMIT_MS,
                                 .tolerated = (scene->kill_ms != 0) + (scene->dies != 0),
-                                .settle = nhosts == 2 ? settle : NULL};
+                                .settle = nhosts == 2 ? gpu_hosts_settle_apart : NULL};
     struct scene copy = *scene;
 
     exam_set_variables("shm,tcp", "", 4096);

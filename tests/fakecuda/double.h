@@ -37,8 +37,8 @@
  *                          ended, or one of them waits and has had it for so long
  *   FAKECUDA_SHARED=FILE   of processes that have the same FILE these two hold for all together
  *
- * Device memory is a memfd of its own, full of 0xa5, which the caller's threads cannot touch where
- * the processor has protection keys: only streams' threads may.
+ * Device memory is a memfd of its own, whose first MiB is full of 0xa5, and which the caller's
+ * threads cannot touch where the processor has protection keys: only streams' threads may.
  */
 #ifndef DOUBLE_H
 #define DOUBLE_H

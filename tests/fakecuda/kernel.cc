@@ -99,7 +99,7 @@ void ko_touch(const void *at, size_t nbytes, bool is_write)
 {
     view *touched = look_up((uintptr_t)at);
 
-    if ((uintptr_t)at % nbytes) {
+    if ((uintptr_t)at & (nbytes - 1)) { /* a power of two */
         fprintf(stderr, "a kernel touches %zu bytes at %p, which are misaligned\n", nbytes, at);
         abort();
     }

@@ -39,7 +39,7 @@ ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
         close(range.fd);
         return KO_CU_OUT_OF_MEMORY;
     }
-    memset(range.base, DOUBLE_UNSET, range.nbytes);
+    double_unset(range.base, range.nbytes);
     double_ranges_lock();
     double_protect(range.base, range.nbytes);
     *memory = (uintptr_t)double_range_enter(range)->base;

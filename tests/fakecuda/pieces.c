@@ -69,7 +69,7 @@ ko_cu_result double_piece_create(ko_cu_piece *piece, size_t nbytes, const ko_cu_
         close(fd);
         return KO_CU_OUT_OF_MEMORY;
     }
-    memset(base, DOUBLE_UNSET, nbytes);
+    double_unset(base, nbytes);
     munmap(base, nbytes);
     *piece = (uintptr_t)new_piece(fd, nbytes, kind->handle_types & KO_CU_HANDLE_DESCRIPTOR);
     return KO_CU_SUCCESS;

@@ -2,6 +2,7 @@
 #include "ranges.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -147,6 +148,11 @@ unsigned char *double_map(int fd, size_t nbytes)
     void *base = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
     return base == MAP_FAILED ? NULL : base;
+}
+
+void double_unset(unsigned char *base, size_t nbytes)
+{
+    memset(base, DOUBLE_UNSET, nbytes < DOUBLE_MOST_UNSET ? nbytes : DOUBLE_MOST_UNSET);
 }
 
 void double_protect(unsigned char *base, size_t nbytes)

@@ -8,7 +8,7 @@
 
 #include "double.h"
 
-enum { DOUBLE_GRAIN = 4096, DOUBLE_UNSET = 0xa5 };
+enum { DOUBLE_GRAIN = 4096, DOUBLE_UNSET = 0xa5, DOUBLE_MOST_UNSET = 1 << 20 };
 
 /* Memory without an address. */
 struct double_piece {
@@ -51,6 +51,9 @@ void double_range_take_out(struct double_range *range);
 
 /* Maps a file; NULL: it cannot be. */
 unsigned char *double_map(int fd, size_t nbytes);
+/* Fills new memory with what it is full of, the first MiB of it: pages that nobody comes to cost
+ * nothing then. */
+void double_unset(unsigned char *base, size_t nbytes);
 /* From now on only those who may can touch it. */
 void double_protect(unsigned char *base, size_t nbytes);
 
