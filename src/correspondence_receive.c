@@ -506,6 +506,19 @@ static int answer_question(struct ko_correspondence *with, const struct ko_link 
     return ko_note_room(with, KO_FRAME_TAKEN, seq, with->has_no_room);
 }
 
+/* What came for a GPU before its stream was ready is copied once that is, though no more comes. */
+static int go_on_copying(struct ko_correspondence *with)
+{
+    const struct ko_letter *letter = with->is_arriving ? target(with) : NULL;
+    int err;
+
+    if (!letter || !letter->relay || with->fetch)
+        return KOLO_OK;
+    err = ko_hear_gpu(with, ko_gpu_relay_go_on(letter->relay));
+    with->awaits_stream |= err == KO_AGAIN;
+    return err == KO_AGAIN ? KOLO_OK : err;
+}
+
 int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
                      const struct ko_letter *wanted)
 {
@@ -515,6 +528,7 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
 
     with->is_drained = true;
     with->copying_ns[1] = 0;
+    with->awaits_stream = false;
     if (!wanted && !with->is_arriving && !with->awaited.first && !with->desk->anyone.first &&
         ++with->unlooked % UNLOOKED)
         return KOLO_OK;
@@ -543,7 +557,7 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
         return KOLO_E_NOMEM;
     if (err == KO_AGAIN && with->notes)
         err = ko_notes_tell(with, link);
-    return err == KO_AGAIN ? KOLO_OK : err;
+    return !err || err == KO_AGAIN ? go_on_copying(with) : err;
 }
 
 /* ---- entering ------------------------------------------------------------------------------ */

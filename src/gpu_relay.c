@@ -244,6 +244,13 @@ int ko_gpu_relay_come(struct ko_gpu_relay *relay, size_t nbytes, bool is_last)
     return begin_copies(relay);
 }
 
+int ko_gpu_relay_go_on(struct ko_gpu_relay *relay)
+{
+    int err = begin_copies(relay);
+
+    return !err && relay->begun < relay->opened - relay->is_open ? KO_AGAIN : err;
+}
+
 void ko_gpu_relay_keep(struct ko_gpu_relay *relay, unsigned char *data, size_t nbytes)
 {
     relay->before = (struct ko_relay_kept){.data = data, .nbytes = nbytes};
