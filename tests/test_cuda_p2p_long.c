@@ -37,6 +37,7 @@ static _Thread_local int rank;
 /* What processes tell each other beside the group. */
 static struct {
     atomic_int is_held, is_seen;
+    atomic_llong ended_ns;
 } * board;
 
 static int enter(kolo_group *group)
@@ -304,45 +305,107 @@ static int late_stream(kolo_group *group, void *unused)
 
 /* ---- ends in the middle ---------------------------------------------------------------------- */
 
-/* What becomes of rank 0 when the GPU stands still in the middle of its message; or of rank 1. */
+enum { FAULT = 700 };
+
+/* What becomes of a rank in the middle of the message. */
 static struct {
     int rank;
-    bool is_abort;
+    enum { IS_KILLED, ABORTS, FAILS } how;
 } ends;
 
-static void *end_in_the_middle(void *group)
-{
-    const uint64_t before = gpu_bytes_now().with_host;
+/* What a thread beside the call knows of it. */
+struct middle {
+    kolo_group *group;
+    struct gpu_rank gpu;
+    int rank;
+    uint64_t before; /* bytes that GPU and host had exchanged */
+};
 
-    if (!await_bytes(before, 2 * SLOT_BYTES))
-        abort();
-    gpu_hold("transfers");
-    if (!ends.is_abort)
+static void end_now(const struct middle *middle)
+{
+    gpu_rank = middle->gpu;
+    atomic_store(&board->ended_ns, ko_now_ns());
+    if (ends.how == IS_KILLED)
         raise(SIGKILL);
-    ranks_nap_ms(20);
-    kolo_group_abort(group, "enough");
+    if (ends.how == ABORTS)
+        kolo_group_abort(middle->group, "enough");
+    else if (gpu_fail(FAULT))
+        abort();
+}
+
+/* Who receives asks its GPU when something comes. */
+static void go_on_behind_end(void)
+{
+    for (int i = 0; i < 10000 && !atomic_load(&board->ended_ns); i++)
+        ranks_nap_ms(1);
+    gpu_hold("");
+}
+
+/* The sender's GPU stands still before there is a receive, so that none gets all of the message
+ * however late this thread comes; then the end comes when the receiver's has got some. */
+static void *end_in_the_middle(void *argument)
+{
+    const struct middle *middle = argument;
+    const bool ends_here = middle->rank == ends.rank;
+
+    if (!await_bytes(middle->before, 2 * SLOT_BYTES))
+        abort();
+    if (middle->rank == 0 || ends_here)
+        gpu_hold("transfers");
+    atomic_store(middle->rank ? &board->is_seen : &board->is_held, 1);
+    if (ends_here) {
+        if (!await_flag(&board->is_seen))
+            abort();
+        end_now(middle);
+    } else if (ends.how == FAILS) {
+        go_on_behind_end();
+    }
     return NULL;
+}
+
+static int expect_end(int err)
+{
+    static const int codes[] = {KOLO_E_PEER_LOST, KOLO_E_ABORTED, KOLO_E_SYSTEM};
+    static const char *const reasons[] = {"", "enough", "(700)"};
+    const int64_t ended_ns = atomic_load(&board->ended_ns);
+    char name[16] = "";
+
+    if (!ended_ns)
+        return ranks_fail("status %d before the end", err);
+    if (rank != ends.rank)
+        snprintf(name, sizeof name, "rank %d", ends.rank);
+    return ranks_expect(err, codes[ends.how], reasons[ends.how]) ||
+           ranks_expect_soon(ended_ns, err, codes[ends.how], name);
+}
+
+static int transfer(kolo_group *group, const struct gpu_area *area)
+{
+    struct middle middle = {group, gpu_rank, rank, gpu_bytes_now().with_host};
+    pthread_t thread;
+    int err, failed;
+
+    if (rank && !await_flag(&board->is_held))
+        return ranks_fail("rank 0");
+    if (pthread_create(&thread, NULL, end_in_the_middle, &middle))
+        return ranks_fail("a thread");
+    err = rank ? kolo_recv(group, area->at, MOST, KOLO_UINT8, 0, 0)
+               : kolo_send(group, area->at, MOST, KOLO_UINT8, 1, 0);
+    failed = expect_end(err);
+    pthread_join(thread, NULL);
+    gpu_hold("");
+    return failed;
 }
 
 static int end(kolo_group *group, void *unused)
 {
-    int failed = enter(group), err;
+    int failed = enter(group);
     struct gpu_area area = gpu_area_new(MOST, true);
-    pthread_t thread = 0;
-    int64_t began_ns;
 
     (void)unused;
     gpu_area_fill(&area, 0, MOST, 0, 2);
-    began_ns = ko_now_ns();
-    if (rank == ends.rank && pthread_create(&thread, NULL, end_in_the_middle, group))
-        return ranks_fail("a thread");
-    err = rank ? kolo_recv(group, area.at, MOST, KOLO_UINT8, 0, 0)
-               : kolo_send(group, area.at, MOST, KOLO_UINT8, 1, 0);
-    failed |= ranks_expect_soon(began_ns, err, ends.is_abort ? KOLO_E_ABORTED : KOLO_E_PEER_LOST,
-                                ends.is_abort ? "enough" : "rank ");
-    if (rank == ends.rank)
-        pthread_join(thread, NULL);
-    gpu_hold("");
+    failed = failed || transfer(group, &area);
+    if (ends.how == FAILS && rank == ends.rank)
+        return failed; /* the driver frees nothing more */
     gpu_area_free(&area);
     return gpu_rank_leave(failed);
 }
@@ -363,6 +426,7 @@ static void run_by(const char *transports, enum ranks_kind kind, int tolerated, 
 
     atomic_store(&board->is_held, 0);
     atomic_store(&board->is_seen, 0);
+    atomic_store(&board->ended_ns, 0);
     exam_set_variables(transports, "", SLICE_BYTES);
     assert_int_equal(ranks_run(&ranks, body, NULL), 0);
 }
@@ -419,12 +483,13 @@ static void a_late_stream(void **state)
 static void ends_in_the_middle(void **state)
 {
     (void)state;
-    for (ends.rank = 0; ends.rank < 2; ends.rank++) {
-        ends.is_abort = true;
-        run(end);
-        ends.is_abort = false;
-        run_by("shm,tcp", RANKS_PROCESSES, 1, end);
+    setenv("KOLO_EAGER_BYTES", "0", 1);
+    for (int i = 0; i < 2 * 3; i++) {
+        ends.rank = i % 2;
+        ends.how = i / 2;
+        run_by("shm,tcp", RANKS_PROCESSES, ends.how == IS_KILLED, end);
     }
+    unsetenv("KOLO_EAGER_BYTES");
 }
 
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
