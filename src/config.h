@@ -45,7 +45,7 @@
     X(HOST, TEXT, "", 0, 0, "name of this host: ranks of another name are taken to be on another one") \
     X(CUDA, BOOL, "1", 0, 1, "use NVIDIA's driver where a program uses it too") \
     X(CUDA_IPC, TEXT, "all", 0, 0, "ways in which the processes of a group reach a GPU's memory that they share: all, legacy (handles), vmm (descriptors), off (by way of host memory)") \
-    X(CUDA_PIECE_BYTES, SIZE, "4M", 64, 1073741824, "length of the pieces in which long calls of GPU memory go by way of the host, one crossing while others are copied; from a quarter of it on, the ranks of each host divide calls between hosts; the same on all ranks") \
+    X(CUDA_PIECE_BYTES, SIZE, "4M", 64, 1073741824, "length of the pieces in which long calls of GPU memory go by way of the host, one crossing while others are copied, of messages in quarters; from a quarter of it on, the ranks of each host divide calls between hosts; the same on all ranks") \
     X(CUDA_PEERS, BOOL, "1", 0, 1, "let GPUs of one host touch each other's memory, where they can; 0: collectives of ranks on several of them go whole by way of host memory") \
     X(GPUDIRECT, TEXT, "auto", 0, 0, "auto: rdma reads and writes long messages, and what collectives pass from host to host, in GPU memory itself, where GPU, adapter and their drivers can; 0: they go by way of host memory") \
     X(IB, BOOL, "1", 0, 1, "open libibverbs where rdma may be used") \

@@ -109,7 +109,6 @@ void ko_correspondence_fail(struct ko_correspondence *with, int status)
     fail_list(with, &with->sending, status);
     fail_list(with, &with->aside, status);
     fail_list(with, &with->given, status);
-    fail_list(with, &with->withdrawn, status);
     fail_list(with, &with->flushing, status);
     fail_list(with, &with->awaited, status);
     if (with->letter)
@@ -282,8 +281,6 @@ int ko_correspondence_drive(struct ko_correspondence *with, struct ko_link *link
 {
     int err = ko_notes_tell(with, link);
 
-    if (!err && with->withdrawn.first)
-        err = ko_send_withdrawn(with);
     if (!err)
         err = ko_send_drive(with, link);
     if (!err)
@@ -329,8 +326,7 @@ bool ko_correspondence_wants(const struct ko_correspondence *with)
     while (parcel && !parcel->taker)
         parcel = parcel->next;
     return parcel || with->sending.first || with->aside.first || with->given.first ||
-           with->withdrawn.first || with->flushing.first || with->awaited.first || with->letter ||
-           with->fetches;
+           with->flushing.first || with->awaited.first || with->letter || with->fetches;
 }
 
 void ko_correspondence_clear(struct ko_correspondence *with)

@@ -45,13 +45,12 @@ struct ko_desk {
 struct ko_correspondence {
     struct ko_desk *desk;
     int peer;
-    struct ko_letters sending;   /* the first is under way */
-    struct ko_letters aside;     /* sends that the peer has no receive for yet */
-    struct ko_letters given;     /* to the link, but the receipt has not come */
-    struct ko_letters withdrawn; /* that were to be fetched: they are copied to be sent instead */
-    struct ko_letters flushing;  /* given to the link, which still refers to their buffers */
-    struct ko_letters awaited;   /* receives from this rank alone, in the order posted */
-    struct ko_parcel *parcels;   /* in the order of arrival, and the last of them */
+    struct ko_letters sending;  /* the first is under way */
+    struct ko_letters aside;    /* sends that the peer has no receive for yet */
+    struct ko_letters given;    /* to the link, but the receipt has not come */
+    struct ko_letters flushing; /* given to the link, which still refers to their buffers */
+    struct ko_letters awaited;  /* receives from this rank alone, in the order posted */
+    struct ko_parcel *parcels;  /* in the order of arrival, and the last of them */
     struct ko_parcel *last_parcel;
     struct ko_fetch *fetches; /* messages whose places have come (mailbox_gpu.h) */
     struct ko_note *notes;    /* to be told, in this order */
@@ -63,14 +62,15 @@ struct ko_correspondence {
     uint64_t had_come;       /* slices, when the last long message of ours went */
     bool is_full;            /* the peer: it had no room for a message of ours */
     uint64_t asked;          /* ours that asks whether there is room; 0: none */
-    size_t unheard;      /* bytes of medium messages since one has asked, or the peer was heard */
-    uint64_t asking;     /* the peer's that asks whether there is room here; 0: none */
-    bool has_no_room;    /* there was none */
-    int nfinished;       /* letters completed since the mailbox last counted */
-    unsigned unlooked;   /* times that nothing was wanted of the peer */
-    bool gpu_has_failed; /* this rank's, which is no fault of the link's */
-    bool has_left;       /* it has freed its group: what is to be sent stays here */
-    bool is_drained;     /* by the last look nothing has been left in the link */
+    size_t unheard;        /* bytes of medium messages since one has asked, or the peer was heard */
+    uint64_t asking;       /* the peer's that asks whether there is room here; 0: none */
+    bool has_no_room;      /* there was none */
+    int nfinished;         /* letters completed since the mailbox last counted */
+    unsigned unlooked;     /* times that nothing was wanted of the peer */
+    int64_t copying_ns[2]; /* since when a relay's copy is waited for to send, and to receive; 0 */
+    bool gpu_has_failed;   /* this rank's, which is no fault of the link's */
+    bool has_left;         /* it has freed its group: what is to be sent stays here */
+    bool is_drained;       /* by the last look nothing has been left in the link */
 
     /* the message whose slices come: at most one of letter and parcel; neither: it is dropped */
     bool is_arriving;

@@ -181,13 +181,25 @@ struct ko_parcel *ko_parcel_find(struct ko_correspondence *with, int n,
 
 /* ---- handing over -------------------------------------------------------------------------- */
 
+/* What has come goes to the receive. */
+static void give_data(struct ko_correspondence *with, struct ko_parcel *parcel,
+                      struct ko_letter *letter)
+{
+    if (letter->relay) {
+        ko_gpu_relay_keep(letter->relay, parcel->data, parcel->arrived);
+        parcel->data = NULL;
+    } else {
+        ko_copy(letter->buffer, parcel->data, parcel->arrived);
+    }
+    free_data(with, parcel);
+}
+
 void ko_parcel_redirect(struct ko_correspondence *with, struct ko_parcel *parcel)
 {
     if (!parcel->taker || !parcel->data || parcel->is_place ||
         (parcel == with->parcel && with->is_landing))
         return;
-    ko_copy(parcel->taker->buffer, parcel->data, parcel->arrived);
-    free_data(with, parcel);
+    give_data(with, parcel, parcel->taker);
 }
 
 /* The place has come whole. */
@@ -239,7 +251,7 @@ int ko_parcel_hand_over(struct ko_correspondence *with, struct ko_parcel *parcel
     if (!status && parcel->is_place)
         return fetch_parcel(with, parcel, letter);
     if (!status)
-        ko_copy(letter->buffer, parcel->data, parcel->nbytes);
+        give_data(with, parcel, letter);
     if (status)
         ko_letter_finish(with, letter, status);
     else

@@ -9,6 +9,7 @@
 #define KO_CORRESPONDENCE_PARTS_H
 
 #include "correspondence.h"
+#include "gpu_relay.h"
 #include "mailbox_gpu.h"
 
 /* A message that came, or began to come, before its receive was posted. */
@@ -87,8 +88,6 @@ int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link);
 /* ---- correspondence_send.c ------------------------------------------------------------------ */
 
 int ko_send_drive(struct ko_correspondence *with, struct ko_link *link);
-/* Goes on with messages that were to be fetched, and are to be sent. */
-int ko_send_withdrawn(struct ko_correspondence *with);
 /* Completes the sends that the link no longer refers to. */
 void ko_send_finish(struct ko_correspondence *with, struct ko_link *link);
 

@@ -366,6 +366,8 @@ static unsigned char *place_of(const struct ko_correspondence *with, size_t nbyt
         return NULL;
     if (letter && with->fetch)
         return (unsigned char *)&with->fetch->place + with->arrived;
+    if (letter && letter->relay)
+        return letter->relay->place;
     if (letter)
         return letter->buffer + with->arrived;
     return with->parcel ? with->parcel->data + with->arrived : NULL;
@@ -376,7 +378,7 @@ static size_t room_behind(const struct ko_correspondence *with, size_t nbytes)
 {
     const struct ko_letter *letter = target(with);
 
-    return letter && !with->fetch && !with->gpu && with->total <= letter->nbytes
+    return letter && !with->fetch && !with->gpu && !letter->relay && with->total <= letter->nbytes
                ? with->total - with->arrived - nbytes
                : 0;
 }
@@ -390,16 +392,32 @@ static bool streams(const struct ko_correspondence *with)
 }
 
 /* As place_of, if adapters write the slice into GPU memory; KO_AGAIN. */
-static int find_on_gpu(struct ko_correspondence *with, struct ko_link *link, size_t nbytes)
+static int find_on_gpu(struct ko_correspondence *with, struct ko_link *link,
+                       const struct ko_letter *letter)
+{
+    int err;
+
+    if (!letter->placed || (letter->relay && ko_gpu_relay_overflows(letter->relay)))
+        return KOLO_OK;
+    err = ko_placed_land(letter, link, with->arrived, with->total, &with->gpu);
+    with->awaits_stream = err == KO_AGAIN;
+    return err;
+}
+
+/* Where the next slice goes if that is for a GPU; KO_AGAIN. */
+static int find_for_gpu(struct ko_correspondence *with, struct ko_link *link, size_t nbytes)
 {
     const struct ko_letter *letter = target(with);
     int err;
 
     with->gpu = NULL;
-    if (!letter || !letter->placed || with->fetch || !nbytes)
+    if (!letter || with->fetch || !nbytes)
         return KOLO_OK;
-    err = ko_hear_gpu(with, ko_placed_land(letter, link, with->arrived, with->total, &with->gpu));
-    with->awaits_stream = err == KO_AGAIN;
+    err = find_on_gpu(with, link, letter);
+    if (err || with->gpu || !letter->relay)
+        return err;
+    err = ko_gpu_relay_find_place(letter->relay, with->arrived, nbytes, with->total);
+    with->copying_ns[1] = letter->relay->waits_ns;
     return err;
 }
 
@@ -412,12 +430,24 @@ static void note_written(const struct ko_correspondence *with, size_t nbytes)
     placed->written_to = with->arrived + nbytes;
 }
 
+/* The slice has landed. */
+static int note_landed(const struct ko_correspondence *with, size_t nbytes)
+{
+    const struct ko_letter *letter = target(with);
+
+    if (with->gpu)
+        note_written(with, nbytes);
+    else if (letter && letter->relay && !with->fetch && nbytes)
+        return ko_gpu_relay_come(letter->relay, nbytes, with->arrived + nbytes == with->total);
+    return KOLO_OK;
+}
+
 /* The body of the next slice. */
 static int land(struct ko_correspondence *with, struct ko_link *link, size_t nbytes)
 {
     unsigned char *place;
     const void *dropped;
-    int err = with->is_landing ? KOLO_OK : find_on_gpu(with, link, nbytes);
+    int err = with->is_landing ? KOLO_OK : ko_hear_gpu(with, find_for_gpu(with, link, nbytes));
 
     if (err)
         return err;
@@ -426,11 +456,11 @@ static int land(struct ko_correspondence *with, struct ko_link *link, size_t nby
     err = place ? link->ops->land(link, place, streams(with)) : link->ops->peek(link, &dropped);
     link->ahead = 0;
     with->is_landing = err == KO_AGAIN;
-    if (!err && with->gpu)
-        note_written(with, nbytes);
-    if (!err && !place)
+    if (err)
+        return err;
+    if (!place)
         link->ops->release(link);
-    return err;
+    return ko_hear_gpu(with, note_landed(with, nbytes));
 }
 
 static bool is_done(const struct ko_letter *letter)
@@ -476,6 +506,19 @@ static int answer_question(struct ko_correspondence *with, const struct ko_link 
     return ko_note_room(with, KO_FRAME_TAKEN, seq, with->has_no_room);
 }
 
+/* What came for a GPU before its stream was ready is copied once that is, though no more comes. */
+static int go_on_copying(struct ko_correspondence *with)
+{
+    const struct ko_letter *letter = with->is_arriving ? target(with) : NULL;
+    int err;
+
+    if (!letter || !letter->relay || with->fetch)
+        return KOLO_OK;
+    err = ko_hear_gpu(with, ko_gpu_relay_go_on(letter->relay));
+    with->awaits_stream |= err == KO_AGAIN;
+    return err == KO_AGAIN ? KOLO_OK : err;
+}
+
 int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
                      const struct ko_letter *wanted)
 {
@@ -484,6 +527,8 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
     int err;
 
     with->is_drained = true;
+    with->copying_ns[1] = 0;
+    with->awaits_stream = false;
     if (!wanted && !with->is_arriving && !with->awaited.first && !with->desk->anyone.first &&
         ++with->unlooked % UNLOOKED)
         return KOLO_OK;
@@ -495,6 +540,8 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
             err = ko_notes_tell(with, link);
         if (!err)
             err = take_slice(with, link, frame);
+        if (err == KO_AGAIN && (with->awaits_stream || with->copying_ns[1]))
+            with->is_drained = false;
         is_empty = false;
         if (err)
             break;
@@ -510,7 +557,7 @@ int ko_receive_drive(struct ko_correspondence *with, struct ko_link *link,
         return KOLO_E_NOMEM;
     if (err == KO_AGAIN && with->notes)
         err = ko_notes_tell(with, link);
-    return err == KO_AGAIN ? KOLO_OK : err;
+    return !err || err == KO_AGAIN ? go_on_copying(with) : err;
 }
 
 /* ---- entering ------------------------------------------------------------------------------ */

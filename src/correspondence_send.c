@@ -126,6 +126,38 @@ static size_t unheard_bytes(const struct ko_correspondence *with)
     return with->desk->most_bytes / KO_UNHEARD_PART;
 }
 
+/* What there is of the letter from `moved` on: *nbytes. KO_AGAIN while it comes from a GPU. */
+static int find_body(struct ko_correspondence *with, const struct ko_letter *letter,
+                     struct ko_link *link, const unsigned char **body, size_t *nbytes)
+{
+    int err;
+
+    if (!letter->relay || !letter->nbytes) {
+        *body = letter->placed ? (const void *)&letter->placed->place : letter->buffer;
+        *body += letter->moved;
+        *nbytes = (letter->placed ? sizeof letter->placed->place : letter->nbytes) - letter->moved;
+        return KOLO_OK;
+    }
+    (void)ko_link_is_flushed(link);
+    err = ko_hear_gpu(with,
+                      ko_gpu_relay_read(letter->relay, letter->moved, link->flushed, body, nbytes));
+    with->copying_ns[0] = letter->relay->waits_ns;
+    return err;
+}
+
+static int post(struct ko_link *link, const struct ko_stamp *stamp, const struct ko_letter *letter,
+                const unsigned char *body, size_t nbytes)
+{
+    int err;
+
+    link->flow = flow_of(letter, link);
+    err = letter->held ? ko_link_post_held(link, stamp, body, nbytes, letter->held)
+                       : link->ops->post(link, stamp, body, nbytes);
+    if (!err && letter->relay)
+        ko_gpu_relay_given(letter->relay, link->referenced);
+    return err;
+}
+
 /* Gives slices of the letter to the link; KO_AGAIN when it takes no more now. Of a long one, or one
  * that is for the peer's memory, no more than the link has slots before its word has been listened
  * for, however fast the peer takes them, and however often it was waited for meanwhile. */
@@ -135,14 +167,13 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
     const bool is_much = is_long(with, letter, link) ||
                          (is_medium(with, letter, link) && letter->nbytes > unheard_bytes(with));
     const uint64_t most = is_much ? with->listened + link->slots : UINT64_MAX;
-    const void *body = letter->placed ? (const void *)&letter->placed->place : letter->buffer;
     const size_t total = letter->placed ? sizeof letter->placed->place : letter->nbytes;
 
     if (!letter->has_begun)
         letter->is_awaited = ko_correspondence_is_awaited(with, link);
     while (!letter->has_begun || letter->moved < total) {
-        size_t left = total - letter->moved;
-        size_t nbytes = left < link->longest ? left : link->longest;
+        const unsigned char *body;
+        size_t left, nbytes;
         int err;
 
         if (awaits_word(letter, &stamp, link))
@@ -150,11 +181,10 @@ static int give(struct ko_correspondence *with, struct ko_letter *letter, struct
         with->has_more = link->sent >= most;
         if (with->has_more)
             return KO_AGAIN;
-        link->flow = flow_of(letter, link);
-        err = letter->held
-                  ? ko_link_post_held(link, &stamp, (const char *)body + letter->moved, nbytes,
-                                      letter->held)
-                  : link->ops->post(link, &stamp, (const char *)body + letter->moved, nbytes);
+        err = find_body(with, letter, link, &body, &left);
+        nbytes = left < link->longest ? left : link->longest;
+        if (!err)
+            err = post(link, &stamp, letter, body, nbytes);
         if (err)
             return err;
         letter->has_begun = true;
@@ -240,6 +270,7 @@ int ko_send_drive(struct ko_correspondence *with, struct ko_link *link)
     int err = KOLO_OK;
 
     with->has_more = false;
+    with->copying_ns[0] = 0;
     while (!err && !with->has_left && (letter = with->sending.first)) {
         if (is_to_be_announced(with, letter, link)) {
             err = announce(with, letter, link);
@@ -295,11 +326,18 @@ static void resume(struct ko_correspondence *with, struct ko_letter *letter)
 /* The peer does not reach the GPU memory that the message lies in. */
 static int withdraw_place(struct ko_correspondence *with, struct ko_letter *letter)
 {
+    int err;
+
     if (!letter->placed || ko_letter_is_captured(letter))
         return KOLO_OK;
+    err = ko_hear_gpu(with, ko_placed_relay(letter));
+    if (err)
+        return err;
     ko_letters_remove(&with->given, letter);
-    ko_letters_push(&with->withdrawn, letter);
-    return ko_hear_gpu(with, ko_placed_copy(letter));
+    letter->asks = KO_RECEIPT;
+    letter->moved = 0;
+    go_on(with, letter);
+    return KOLO_OK;
 }
 
 /* A message that lies aside, or is under way, is to go on; one that was to be fetched, to be sent.
@@ -315,23 +353,6 @@ static int hear_wanted(struct ko_correspondence *with, uint64_t seq)
     else if ((letter = ko_letters_find(&with->given, seq)))
         return withdraw_place(with, letter);
     return KOLO_OK;
-}
-
-int ko_send_withdrawn(struct ko_correspondence *with)
-{
-    struct ko_letter *letter;
-    int err = KOLO_OK;
-
-    while (!err && (letter = with->withdrawn.first)) {
-        err = ko_hear_gpu(with, ko_placed_replace(letter));
-        if (err)
-            break;
-        ko_letters_pop(&with->withdrawn);
-        letter->asks = KO_RECEIPT;
-        letter->moved = 0;
-        go_on(with, letter);
-    }
-    return err == KO_AGAIN ? KOLO_OK : err;
 }
 
 /* Ends a send; it is complete when the link refers to its buffer no more. */

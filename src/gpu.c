@@ -382,59 +382,7 @@ ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu)
     return gpu->own;
 }
 
-/* ---- staging --------------------------------------------------------------------------------- */
-
-/* Such as ranks of the host read where it is, if there is any left. */
-static bool allocate(struct staging *staging)
-{
-    staging->is_shared = !kolo_mem_alloc(staging->nbytes, &staging->memory);
-    return staging->is_shared || !posix_memalign(&staging->memory, PAGE, staging->nbytes);
-}
-
-static void deallocate(const struct staging *staging)
-{
-    if (staging->is_shared)
-        (void)kolo_mem_free(staging->memory);
-    else
-        free(staging->memory);
-}
-
-/* Memory that cannot be registered, as beyond the limit of locked memory, is copied more slowly. */
-static int grow(struct ko_gpu *gpu, size_t nbytes)
-{
-    const size_t twice = gpu->staging ? 2 * gpu->staging->nbytes : 0;
-    const size_t pages = ((nbytes > twice ? nbytes : twice) + PAGE - 1) / PAGE * PAGE;
-    struct staging *staging = ko_alloc(sizeof *staging, "the copy of a GPU's buffers");
-
-    if (!staging)
-        return KOLO_E_NOMEM;
-    staging->nbytes = pages;
-    if (!allocate(staging)) {
-        free(staging);
-        return ko_fail(KOLO_E_NOMEM, "no memory for the copy of a GPU's buffers (%zu bytes)",
-                       pages);
-    }
-    staging->is_registered = !gpu->cuda->host_register(staging->memory, pages, KO_CU_HOST_PORTABLE);
-    staging->older = gpu->staging;
-    gpu->staging = staging;
-    return KOLO_OK;
-}
-
-int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory)
-{
-    int err = KOLO_OK;
-
-    if (!gpu->staging || gpu->staging->nbytes < nbytes) {
-        err = ko_gpu_enter(gpu);
-        if (err)
-            return err;
-        err = grow(gpu, nbytes);
-        ko_gpu_leave(gpu);
-    }
-    if (!err)
-        *memory = gpu->staging->memory;
-    return err;
-}
+/* ---- scratch --------------------------------------------------------------------------------- */
 
 /* With the context. What grows often does so seldom, if there is room for that. */
 static int grow_scratch(struct ko_gpu *gpu, struct scratch **list, size_t nbytes)
@@ -501,16 +449,7 @@ static void free_scratch(struct ko_gpu *gpu, struct scratch *scratch, bool is_le
 /* With the context. What the GPU may still touch, and streams wait for, is left to it. */
 static void free_memory(struct ko_gpu *gpu, bool is_idle)
 {
-    while (gpu->staging) {
-        struct staging *staging = gpu->staging;
-
-        gpu->staging = staging->older;
-        if (is_idle && staging->is_registered)
-            (void)gpu->cuda->host_unregister(staging->memory);
-        if (is_idle)
-            deallocate(staging);
-        free(staging);
-    }
+    ko_gpu_free_blocks(gpu, !is_idle);
     free_scratch(gpu, gpu->scratch[KO_GPU_FOR_PIECES], !is_idle);
     free_scratch(gpu, gpu->scratch[KO_GPU_FOR_CASTS], !is_idle);
     free_scratch(gpu, gpu->scratch[KO_GPU_FOR_CAPTURED_CASTS], !is_idle || gpu->keeps_page);

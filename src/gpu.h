@@ -207,6 +207,18 @@ void ko_gpu_tidy(struct ko_gpu *gpu);
 /* Host memory that copies reach quickly, good until the next call of the same. */
 int ko_gpu_staging(struct ko_gpu *gpu, size_t nbytes, unsigned char **memory);
 
+/* The same, to borrow: it is the caller's until he gives it back, which he does before the gpu is
+ * closed. is_left: the GPU may still touch it. What is given back is kept for the next, up to a
+ * bound. Any thread. */
+struct ko_gpu_block {
+    unsigned char *memory;
+    size_t nbytes; /* as many as were asked for, or more */
+    bool is_shared, is_registered;
+    struct ko_gpu_block *next; /* the gpu's own */
+};
+int ko_gpu_borrow(struct ko_gpu *gpu, size_t nbytes, struct ko_gpu_block **block);
+void ko_gpu_give_back(struct ko_gpu *gpu, struct ko_gpu_block *block, bool is_left);
+
 /* The GPU's own memory, good until the next call of the same for the same; such as other processes
  * open by its handle or, from ko_gpu_prefer_pieces on, are handed. That for casts of graphs, which
  * may be under way beside calls, stays where it is for them (ko_gpu_keep_page). */

@@ -24,13 +24,10 @@ struct ko_gpu {
     const atomic_int *stop;
     ko_cu_stream _Atomic user;
     ko_cu_stream own, late;
-    struct staging {
-        void *memory;
-        size_t nbytes;
-        bool is_shared; /* of kolo_mem_alloc */
-        bool is_registered;
-        struct staging *older; /* freed at the end: to free some may be to wait for all streams */
-    } * staging;
+    struct ko_gpu_block *staging;      /* the newest first: the older are freed at the end */
+    struct ko_gpu_block *spare_blocks; /* that nobody has borrowed; the next two under the lock */
+    struct ko_gpu_block *left_blocks;  /* that the GPU may still touch */
+    size_t spare_bytes;
     struct scratch {
         struct ko_gpu_memory memory;
         struct scratch *older; /* as above */
@@ -62,6 +59,11 @@ bool ko_gpu_await_end(struct ko_gpu *gpu);
 
 /* Whether what calls have put into streams is not done yet, or a graph waits. */
 bool ko_gpu_is_waiting(struct ko_gpu_waiter *waiter);
+
+/* With the context: the end of a block; of one that may be had at any time, and of all. */
+void ko_gpu_free_block(const struct ko_cuda *cuda, struct ko_gpu_block *block);
+void ko_gpu_retire_block(struct ko_gpu *gpu, struct ko_gpu_block *block);
+void ko_gpu_free_blocks(struct ko_gpu *gpu, bool is_left);
 
 /* Frees what has been retired, between the two and with the context, or leaves it. */
 void ko_gpu_free_retired(struct ko_gpu *gpu, bool is_left);

@@ -12,8 +12,9 @@
 #include <stdlib.h>
 
 struct retired {
-    enum { OPENED, PIECES, MADE } kind;
+    enum { OPENED, PIECES, MADE, BLOCK } kind;
     struct ko_gpu_opened *opened;
+    struct ko_gpu_block *block;
     ko_cu_ptr at;
     size_t nbytes;
     struct retired *next;
@@ -58,6 +59,13 @@ void ko_gpu_retire_memory(struct ko_gpu *gpu, const struct ko_gpu_memory *memory
         retire(gpu, &what);
 }
 
+void ko_gpu_retire_block(struct ko_gpu *gpu, struct ko_gpu_block *block)
+{
+    const struct retired what = {.kind = BLOCK, .block = block};
+
+    retire(gpu, &what);
+}
+
 static struct retired *take_all(struct ko_gpu *gpu)
 {
     struct retired *all;
@@ -81,6 +89,9 @@ static void take_away(const struct ko_cuda *cuda, const struct retired *retired)
         break;
     case MADE:
         (void)cuda->free(retired->at);
+        break;
+    case BLOCK:
+        ko_gpu_free_block(cuda, retired->block);
         break;
     }
 }

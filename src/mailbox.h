@@ -14,6 +14,7 @@
 struct ko_endpoint;
 struct ko_mailbox;
 struct ko_placed;
+struct ko_gpu_relay;
 
 /* One send, receive or probe. Embedded in a work, or on the stack of a blocking call. */
 struct ko_letter {
@@ -31,16 +32,17 @@ struct ko_letter {
     bool is_refused; /* sending: the peer's receive has not room for it, but for this: */
     kolo_dtype refused_dtype;
     size_t refused_room;
-    bool is_refused_captured; /* which is captured for a graph */
-    unsigned char *buffer;    /* only read when sending */
-    size_t nbytes;            /* of the message, or of the room for it */
-    kolo_message *message;    /* receiving: what was received, unless NULL */
-    struct ko_placed *placed; /* mailbox_gpu.h; NULL: it has to do with the buffer alone */
-    struct ko_held *held;     /* sending: the buffer lies there, in GPU memory; else NULL */
-    uint8_t asks;             /* sending: KO_RECEIPT or KO_EARLY of one that is not long, or 0 */
-    size_t moved;             /* sending: bytes given to the link */
-    uint64_t flushed_at;      /* sending: done when the link has flushed as many slices */
-    uint64_t seq;             /* sending: of the messages to the peer; receiving: of all receives */
+    bool is_refused_captured;   /* which is captured for a graph */
+    unsigned char *buffer;      /* only read when sending */
+    size_t nbytes;              /* of the message, or of the room for it */
+    kolo_message *message;      /* receiving: what was received, unless NULL */
+    struct ko_placed *placed;   /* mailbox_gpu.h; NULL: it has to do with the buffer alone */
+    struct ko_held *held;       /* sending: the buffer lies there, in GPU memory; else NULL */
+    struct ko_gpu_relay *relay; /* the buffer is GPU memory, by that (gpu_relay.h); else NULL */
+    uint8_t asks;               /* sending: KO_RECEIPT or KO_EARLY of one that is not long, or 0 */
+    size_t moved;               /* sending: bytes given to the link */
+    uint64_t flushed_at;        /* sending: done when the link has flushed as many slices */
+    uint64_t seq; /* sending: of the messages to the peer; receiving: of all receives */
     struct ko_letter *next;
 };
 

@@ -183,9 +183,27 @@ static bool is_fetching(const struct ko_mailbox *mailbox)
     bool is = false;
 
     for (int i = 0; i < mailbox->group->size && !is; i++)
-        is = mailbox->with[i].fetches || mailbox->with[i].withdrawn.first ||
-             mailbox->with[i].awaits_stream;
+        is = mailbox->with[i].fetches || mailbox->with[i].awaits_stream ||
+             mailbox->with[i].copying_ns[0] || mailbox->with[i].copying_ns[1];
     return is;
+}
+
+/* Such as take less than a nap: they are looked at again at once, but not for long. */
+static bool is_copying(const struct ko_mailbox *mailbox)
+{
+    const int64_t since_ns = ko_now_ns() - INT64_C(1000000);
+    bool is = false;
+
+    for (int i = 0; i < mailbox->group->size && !is; i++)
+        is = mailbox->with[i].copying_ns[0] > since_ns || mailbox->with[i].copying_ns[1] > since_ns;
+    return is;
+}
+
+static int nap_ms(const struct ko_mailbox *mailbox, const struct ko_wait *wait)
+{
+    if (is_fetching(mailbox))
+        return is_copying(mailbox) ? 0 : 1;
+    return ko_channel_nap_ms(&mailbox->channel, wait->deadline);
 }
 
 /* One round of the driver: moves what it can, or waits a turn, at most until the deadline. Holds
@@ -194,7 +212,7 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
                            const ko_deadline *deadline)
 {
     struct ko_event events[16];
-    int nap_ms, left_ms = ko_deadline_left_ms(deadline);
+    int most_ms, left_ms = ko_deadline_left_ms(deadline);
     int n;
 
     if (!ko_channel_may_sleep(&mailbox->channel, wait)) {
@@ -206,9 +224,9 @@ static void drive_or_sleep(struct ko_mailbox *mailbox, struct ko_wait *wait,
         ko_mailbox_fail_all(mailbox);
         return;
     }
-    nap_ms = is_fetching(mailbox) ? 1 : ko_channel_nap_ms(&mailbox->channel, wait->deadline);
+    most_ms = nap_ms(mailbox, wait);
     ko_biased_lock_give(&mailbox->lock);
-    n = ko_channel_sleep(&mailbox->channel, left_ms < nap_ms ? left_ms : nap_ms, events, 16);
+    n = ko_channel_sleep(&mailbox->channel, left_ms < most_ms ? left_ms : most_ms, events, 16);
     ko_biased_lock_take(&mailbox->lock);
     if (n > 0)
         wait->spin_until_ns = 0; /* something is coming: more of it may be near */

@@ -6,6 +6,8 @@
  */
 #include "mailbox_gpu.h"
 
+#include "config.h"
+#include "gpu_relay.h"
 #include "gpu_spans.h"
 #include "group.h"
 #include "log.h"
@@ -15,7 +17,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { PATIENCE_NS = 2000000 };
+enum { PATIENCE_NS = 2000000, MANY = 16 /* messages of a call */ };
 
 struct ko_places {
     pthread_mutex_t lock;
@@ -267,45 +269,42 @@ void ko_fetch_free(struct ko_fetch *fetch)
     free(fetch);
 }
 
-int ko_placed_copy(const struct ko_letter *letter)
-{
-    struct ko_gpu *gpu = letter->group->gpu;
-    struct ko_placed *placed = letter->placed;
-    int err;
+/* ---- by host memory -------------------------------------------------------------------------- */
 
-    placed->instead = ko_alloc_unset(letter->nbytes, "a message of a GPU's");
-    if (!placed->instead)
-        return KOLO_E_NOMEM;
-    err = ko_gpu_copy(gpu, placed->instead, letter->buffer, letter->nbytes);
-    if (!err)
-        err = ko_gpu_mark_own(gpu, &placed->copied);
-    if (err)
-        placed->instead = NULL; /* the GPU may still write there */
+/* A quarter of a piece, but whole slices; where many messages go at once the wire has enough to do
+ * with one slice of each. */
+int ko_relay_bytes(const kolo_group *group, size_t n, size_t *slot_bytes)
+{
+    const size_t slice = ko_message_bytes(group->endpoint->own.slice_bytes);
+    int64_t piece_bytes;
+    int err = ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &piece_bytes);
+    const size_t nslices = err ? 0 : (size_t)piece_bytes / KO_RELAY_SLOTS / slice;
+
+    *slot_bytes = nslices && n <= MANY ? nslices * slice : slice;
     return err;
 }
 
-int ko_placed_replace(struct ko_letter *letter)
+/* Its stream has come to the mark long ago. */
+int ko_placed_relay(struct ko_letter *letter)
 {
     struct ko_placed *placed = letter->placed;
-    int err = ko_gpu_look_at_mark(letter->group->gpu, placed->copied);
+    size_t slot_bytes;
+    int err = ko_relay_bytes(letter->group, 1, &slot_bytes);
 
+    if (!err)
+        err = ko_gpu_relay_open(letter->group->gpu, NULL, letter->buffer, letter->nbytes,
+                                slot_bytes, &placed->relay);
     if (err)
         return err;
-    ko_gpu_let_go(letter->group->gpu, placed->copied);
-    placed->copied = NULL;
-    letter->buffer = placed->instead;
+    letter->relay = placed->relay;
     letter->placed = NULL;
     return KOLO_OK;
 }
 
-void ko_placed_end(struct ko_gpu *gpu, struct ko_placed *placed)
+void ko_placed_end(struct ko_placed *placed, bool is_left)
 {
-    const bool is_over = !placed->copied || !ko_gpu_look_at_mark(gpu, placed->copied);
-
-    ko_gpu_let_go(gpu, placed->copied);
+    ko_gpu_relay_close(placed->relay, is_left);
     ko_held_let_go(placed->held);
-    if (is_over)
-        free(placed->instead);
 }
 
 /* ---- by adapters ----------------------------------------------------------------------------- */

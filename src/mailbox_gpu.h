@@ -57,8 +57,7 @@ struct ko_placed {
     const struct ko_gpu_mark *mark; /* receiving: of the stream, before which that is in use */
     bool is_fetched;                /* receiving: the message is there */
     struct ko_gpu_place place;      /* sending: of the message */
-    unsigned char *instead;         /* sending: the message, for a peer that does not reach it; */
-    struct ko_gpu_mark *copied;     /* that copy's end, before it is complete; NULL: it is */
+    struct ko_gpu_relay *relay;     /* sending: to a peer that does not reach it; NULL: none */
 
     bool is_captured; /* for a graph; receiving, once a message has been found: */
     int from;
@@ -73,12 +72,13 @@ struct ko_placed {
     size_t written_from, written_to;
 };
 
-/* Begins to copy a placed send's message to host memory. */
-int ko_placed_copy(const struct ko_letter *letter);
-/* Once it is there: the letter sends it from there. KO_AGAIN before. */
-int ko_placed_replace(struct ko_letter *letter);
-/* Frees what a placed message had for itself; what the GPU may still write is left to it. */
-void ko_placed_end(struct ko_gpu *gpu, struct ko_placed *placed);
+/* A placed send's message is to go by host memory, with a relay of its own. */
+int ko_placed_relay(struct ko_letter *letter);
+/* Frees what a placed message had for itself; is_left: as of ko_gpu_relay_close. */
+void ko_placed_end(struct ko_placed *placed, bool is_left);
+
+/* Slots of relays have so many bytes, of a call of n messages. */
+int ko_relay_bytes(const kolo_group *group, size_t n, size_t *slot_bytes);
 
 /* GPU memory to send nbytes to a rank from, by the adapters of the link to it; NULL: it has none
  * that could, or is not open yet. Any thread. Until ko_held_let_go, for which NULL is allowed. */

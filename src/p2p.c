@@ -52,6 +52,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->message = op->message;
     letter->placed = placed;
     letter->held = NULL;
+    letter->relay = NULL;
     letter->is_probe = false;
     letter->may_wait = false;
     letter->has_begun = false;
@@ -71,6 +72,7 @@ static void fill_staged(struct ko_letter *letter, kolo_group *group, const kolo_
 {
     fill(letter, group, op, ko_p2p_placed(stages, i));
     letter->held = ko_p2p_held(stages, i);
+    letter->relay = ko_p2p_relay(stages, i);
 }
 
 /* ---- blocking ---------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 
 #include "dtype.h"
 #include "gpu_direct.h"
+#include "gpu_relay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,18 +14,19 @@ struct ko_p2p_stages {
     kolo_group *group;
     const struct ko_gpu_mark *mark;   /* in the stream, when the call was made */
     struct ko_gpu_handover *handover; /* of what is sent, while the letters are under way */
-    unsigned char *memory;
-    bool is_left; /* to the GPU, which may still touch the memory */
-    size_t n;
+    struct ko_gpu_block *block;       /* of those that are not longer than a slot */
+    bool is_left;                     /* to the GPU, which may still touch host memory */
+    size_t slot_bytes, n;
     struct stage {
         void *gpu;            /* the user's buffer; NULL: it is in host memory, and stays */
         kolo_message *asked;  /* the user's */
         kolo_message message; /* what was received */
         bool is_placed;       /* the letter has: */
         struct ko_placed placed;
-        struct ko_held *held; /* it is sent from there */
+        struct ko_held *held;       /* it is sent from there */
+        struct ko_gpu_relay *relay; /* it is longer than a slot */
     } * stages;
-    kolo_p2p ops[]; /* with buffers in `memory`, but for what is sent from where it lies */
+    kolo_p2p ops[]; /* with buffers in host memory, but for what is sent from where it lies */
 };
 
 static size_t place_for(const kolo_p2p *op)
@@ -43,10 +45,10 @@ static void free_stages(struct ko_p2p_stages *stages)
     ko_gpu_handover_end(stages->handover);
     for (size_t i = 0; i < stages->n && stages->stages; i++) {
         ko_held_let_go(stages->stages[i].held);
-        ko_placed_end(stages->group->gpu, &stages->stages[i].placed);
+        ko_placed_end(&stages->stages[i].placed, stages->is_left);
+        ko_gpu_relay_close(stages->stages[i].relay, stages->is_left);
     }
-    if (!stages->is_left)
-        free(stages->memory);
+    ko_gpu_give_back(stages->group->gpu, stages->block, stages->is_left);
     free(stages->stages);
     free(stages);
 }
@@ -83,12 +85,20 @@ static void end_places(const struct ko_p2p_stages *stages, bool is_taken)
 
         if (stage->gpu && stage->is_placed && stages->ops[i].is_send)
             ko_places_end(stages->group, stages->ops[i].peer, &stage->placed.place,
-                          is_taken && !stage->placed.instead);
+                          is_taken && !stage->placed.relay);
     }
 }
 
-/* Once there is a mark: how each message goes, and with how many more bytes of host memory. */
-static int choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i, size_t *nbytes)
+/* Whether it goes by host memory, or may do so, and is not longer than a slot. */
+static bool is_short(const struct ko_p2p_stages *stages, const struct stage *stage,
+                     const kolo_p2p *op)
+{
+    return stage->gpu && !(op->is_send && (stage->is_placed || stage->held)) &&
+           ko_p2p_bytes(op) <= stages->slot_bytes;
+}
+
+/* Once there is a mark: how each message goes. */
+static int choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i)
 {
     struct stage *stage = &stages->stages[i];
     bool is_on_gpu;
@@ -106,33 +116,42 @@ static int choose(struct ko_p2p_stages *stages, const kolo_p2p *op, size_t i, si
         stage->held = ko_mailbox_hold(stages->group, op->peer, op->buffer, ko_p2p_bytes(op));
     if (!op->is_send)
         stages->ops[i].message = &stage->message;
-    if (!op->is_send || (!stage->is_placed && !stage->held))
-        *nbytes += place_for(op);
-    return KOLO_OK;
+    if (is_short(stages, stage, op) || (op->is_send && (stage->is_placed || stage->held)))
+        return KOLO_OK;
+    return ko_gpu_relay_open(stages->group->gpu, op->is_send ? NULL : stages->mark, op->buffer,
+                             ko_p2p_bytes(op), stages->slot_bytes, &stage->relay);
 }
 
+/* Of those that are short. */
 static int lay_out(struct ko_p2p_stages *stages, const kolo_p2p *ops)
 {
-    size_t nbytes = 0;
     unsigned char *at;
+    size_t nbytes = 0;
     int err = KOLO_OK;
 
-    for (size_t i = 0; i < stages->n && !err; i++)
-        err = choose(stages, &ops[i], i, &nbytes);
-    if (err)
+    for (size_t i = 0; i < stages->n; i++)
+        nbytes += is_short(stages, &stages->stages[i], &ops[i]) ? place_for(&ops[i]) : 0;
+    if (nbytes)
+        err = ko_gpu_borrow(stages->group->gpu, nbytes, &stages->block);
+    if (err || !nbytes)
         return err;
-    stages->memory = at = ko_alloc_unset(nbytes, "messages of a GPU's");
-    if (!at)
-        return KOLO_E_NOMEM;
+    at = stages->block->memory;
     for (size_t i = 0; i < stages->n; i++) {
-        const struct stage *stage = &stages->stages[i];
-
-        if (!stage->gpu || (ops[i].is_send && (stage->is_placed || stage->held)))
+        if (!is_short(stages, &stages->stages[i], &ops[i]))
             continue;
         stages->ops[i].buffer = at;
         at += place_for(&ops[i]);
     }
     return KOLO_OK;
+}
+
+static int choose_all(struct ko_p2p_stages *stages, const kolo_p2p *ops)
+{
+    int err = ko_relay_bytes(stages->group, stages->n, &stages->slot_bytes);
+
+    for (size_t i = 0; i < stages->n && !err; i++)
+        err = choose(stages, &ops[i], i);
+    return err ? err : lay_out(stages, ops);
 }
 
 /* What has been received by way of host memory: all but what adapters have written. */
@@ -147,12 +166,14 @@ static int copy_received(struct ko_gpu *gpu, const struct stage *stage, const ko
     return err ? err : ko_gpu_copy(gpu, gpu_memory + to, memory + to, nbytes - to);
 }
 
-static int copy_one(struct ko_p2p_stages *stages, size_t i)
+static int copy_one(struct ko_p2p_stages *stages, size_t i, const ko_deadline *deadline)
 {
     struct ko_gpu *gpu = stages->group->gpu;
     const struct stage *stage = &stages->stages[i];
     const kolo_p2p *op = &stages->ops[i];
 
+    if (stage->relay)
+        return op->is_send ? KOLO_OK : ko_gpu_relay_finish(stage->relay, deadline);
     if (!op->is_send)
         return stage->placed.is_fetched ? KOLO_OK : copy_received(gpu, stage, op);
     return stage->is_placed || stage->held
@@ -171,10 +192,22 @@ static int copy(struct ko_p2p_stages *stages, bool is_send)
         return err;
     for (size_t i = 0; i < stages->n && !err; i++)
         if (stages->stages[i].gpu && is_send == (stages->ops[i].is_send != 0))
-            err = copy_one(stages, i);
+            err = copy_one(stages, i, &deadline);
     if (!err)
         err = ko_gpu_finish(gpu, &deadline);
     stages->is_left = err != KOLO_OK;
+    return err;
+}
+
+/* Of long messages the first slots are there soon, when their letters are posted. */
+static int fill_relays(struct ko_p2p_stages *stages)
+{
+    int err = KOLO_OK;
+
+    for (size_t i = 0; i < stages->n && !err; i++)
+        if (stages->stages[i].relay && stages->ops[i].is_send)
+            err = ko_gpu_relay_fill(stages->stages[i].relay);
+    stages->is_left |= err != KOLO_OK;
     return err;
 }
 
@@ -216,11 +249,13 @@ int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
     if (!stages)
         return KOLO_E_NOMEM;
     stages->mark = mark;
-    err = lay_out(stages, *ops);
+    err = choose_all(stages, *ops);
     if (!err)
         err = ko_gpu_handover_start(stages->handover, &group->endpoint->crew);
     if (!err && sends_from_gpu(stages))
         err = copy(stages, true);
+    if (!err)
+        err = fill_relays(stages);
     if (err) {
         end_places(stages, false);
         free_stages(stages);
@@ -241,6 +276,11 @@ struct ko_held *ko_p2p_held(const struct ko_p2p_stages *stages, size_t i)
     return stages ? stages->stages[i].held : NULL;
 }
 
+struct ko_gpu_relay *ko_p2p_relay(const struct ko_p2p_stages *stages, size_t i)
+{
+    return stages ? stages->stages[i].relay : NULL;
+}
+
 static bool is_any_written(const struct ko_p2p_stages *stages)
 {
     for (size_t i = 0; i < stages->n; i++)
@@ -249,13 +289,16 @@ static bool is_any_written(const struct ko_p2p_stages *stages)
     return false;
 }
 
-/* Of a group that has failed: what is being copied into a call's buffers is not later on. */
-static void settle(kolo_group *group)
+/* A call has failed, perhaps all of the group: what is being copied into its buffers, and from
+ * them, is not later on. */
+static void settle(struct ko_p2p_stages *stages)
 {
-    const ko_deadline deadline = ko_gpu_settling(group->gpu);
+    const ko_deadline deadline = ko_group_has_failed(stages->group)
+                                     ? ko_gpu_settling(stages->group->gpu)
+                                     : ko_deadline_in(kolo_group_timeout(stages->group));
 
-    (void)ko_gpu_settle(group->gpu, &deadline);
-    (void)ko_group_check(group); /* the thread's text again */
+    stages->is_left = !ko_gpu_settle(stages->group->gpu, &deadline);
+    (void)ko_group_check(stages->group); /* the thread's text again */
 }
 
 int ko_p2p_unstage(struct ko_p2p_stages *stages, int err)
@@ -268,8 +311,8 @@ int ko_p2p_unstage(struct ko_p2p_stages *stages, int err)
     for (size_t i = 0; i < stages->n && !err; i++)
         if (stages->stages[i].asked)
             *stages->stages[i].asked = stages->stages[i].message;
-    if (err && ko_group_has_failed(stages->group))
-        settle(stages->group);
+    if (err)
+        settle(stages);
     free_stages(stages);
     return err;
 }

@@ -34,10 +34,11 @@ int ko_p2p_look(kolo_group *group, const kolo_p2p *ops, size_t nops, struct ko_p
 int ko_p2p_stage(kolo_group *group, const kolo_p2p **ops, size_t nops,
                  const struct ko_gpu_mark *mark, struct ko_p2p_stages **stages);
 
-/* What the letter of op i has of GPU memory, or NULL; and what its buffer lies in, if it is sent
- * from there. stages may be NULL. */
+/* What the letter of op i has of GPU memory, or NULL; what its buffer lies in, if it is sent from
+ * there; and what brings it, if that is by some of it at a time. stages may be NULL. */
 struct ko_placed *ko_p2p_placed(struct ko_p2p_stages *stages, size_t i);
 struct ko_held *ko_p2p_held(const struct ko_p2p_stages *stages, size_t i);
+struct ko_gpu_relay *ko_p2p_relay(const struct ko_p2p_stages *stages, size_t i);
 
 /* When these ops are done: brings what was received to its place, unless err, and frees. Returns
  * err, or what went wrong here. */

@@ -64,6 +64,24 @@ uint64_t gpu_bytes_narrow(void)
     return narrow();
 }
 
+uint64_t gpu_bytes_pageable(void)
+{
+    uint64_t (*pageable)(void);
+
+    *(void **)&pageable = find("fakecuda_bytes_pageable");
+    return pageable();
+}
+
+uint64_t gpu_bytes_locked(uint64_t *most)
+{
+    void (*locked)(uint64_t * now, uint64_t * most);
+    uint64_t now;
+
+    *(void **)&locked = find("fakecuda_bytes_locked");
+    locked(&now, most);
+    return now;
+}
+
 void gpu_hold(const char *functions)
 {
     void (*hold)(const char *functions);

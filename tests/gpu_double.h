@@ -23,6 +23,12 @@ void gpu_bytes_of_all(uint64_t *read, uint64_t *written);
 /* What kernels of any GPU have touched less than a pack at a time. */
 uint64_t gpu_bytes_narrow(void);
 
+/* Of what went between GPUs and the host's memory, where that was not registered. */
+uint64_t gpu_bytes_pageable(void);
+
+/* Of the host's memory, that are registered now; and the most at once since this was last asked. */
+uint64_t gpu_bytes_locked(uint64_t *most);
+
 /* Holds up the callers of these functions of the driver, in all threads, and how many are;
  * "transfers": streams that have come to a copy or a fill. */
 void gpu_hold(const char *functions);

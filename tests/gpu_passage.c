@@ -30,7 +30,7 @@ struct gpu_area gpu_area_new(size_t nbytes, bool is_on_gpu)
 
     if (!is_on_gpu)
         area.at = malloc(nbytes);
-    else if (gpu_rank.cuda->alloc(&memory, nbytes))
+    else if (!gpu_rank_alloc(&memory, nbytes))
         abort();
     else
         area.at = (unsigned char *)(uintptr_t)memory;
@@ -39,7 +39,7 @@ struct gpu_area gpu_area_new(size_t nbytes, bool is_on_gpu)
 
 void gpu_area_free(struct gpu_area *area)
 {
-    if (area->is_on_gpu && gpu_rank.cuda->free((uintptr_t)area->at))
+    if (area->is_on_gpu && !gpu_rank_free((uintptr_t)area->at, area->nbytes))
         abort();
     if (!area->is_on_gpu)
         free(area->at);

@@ -133,6 +133,11 @@ bool double_has_room(size_t nbytes);
  * pointer's type the driver says either. The double's processor cannot touch them all the same.
  * Tests find it by its name. */
 __attribute__((visibility("default"))) void fakecuda_manage(ko_cu_ptr memory, bool is_at_host);
+/* Whether the driver has locked memory there: it is registered. */
+bool double_is_locked(ko_cu_ptr at);
+/* Bytes of the host's memory that are registered now, and the most that were at once since this was
+ * last asked. Tests find it by its name. */
+__attribute__((visibility("default"))) void fakecuda_bytes_locked(uint64_t *now, uint64_t *most);
 
 /* ---- traffic.c ------------------------------------------------------------------------------- */
 
@@ -143,12 +148,14 @@ void double_count_copy(int device, ko_cu_ptr to, ko_cu_ptr from, uint64_t nbytes
 /* Kernels have touched so much of device memory less than a pack at a time. */
 void double_count_narrow(uint64_t nbytes);
 /* Of device memory, by kernels and copies of this process so far: in all, and of GPU `home`'s by
- * GPU `device`; what was copied between device memory and the host's; and what kernels have touched
- * less than a pack at a time. Tests find these by their names. */
+ * GPU `device`; what was copied between device memory and the host's, and of that what the driver
+ * would bring by a buffer of its own, since the host's was not registered; and what kernels have
+ * touched less than a pack at a time. Tests find these by their names. */
 __attribute__((visibility("default"))) void fakecuda_bytes(uint64_t *read, uint64_t *written);
 __attribute__((visibility("default"))) void
 fakecuda_bytes_between(int device, int home, uint64_t *read, uint64_t *written);
 __attribute__((visibility("default"))) uint64_t fakecuda_bytes_with_host(void);
+__attribute__((visibility("default"))) uint64_t fakecuda_bytes_pageable(void);
 __attribute__((visibility("default"))) uint64_t fakecuda_bytes_narrow(void);
 
 /* ---- adapters.c ------------------------------------------------------------------------------ */

@@ -133,6 +133,38 @@ ko_cu_result double_pointer_attribute(void *value, int attribute, ko_cu_ptr at)
     return result;
 }
 
+static struct {
+    uint64_t now, most;
+} locked; /* under the ranges' lock */
+
+static void count_locked(uint64_t more, uint64_t less)
+{
+    locked.now += more - less;
+    if (locked.now > locked.most)
+        locked.most = locked.now;
+}
+
+void fakecuda_bytes_locked(uint64_t *now, uint64_t *most)
+{
+    double_ranges_lock();
+    *now = locked.now;
+    *most = locked.most;
+    locked.most = locked.now;
+    double_ranges_unlock();
+}
+
+bool double_is_locked(ko_cu_ptr at)
+{
+    const struct double_range *range;
+    bool is;
+
+    double_ranges_lock();
+    range = double_range_at(at);
+    is = range && range->kind == DOUBLE_HOST;
+    double_ranges_unlock();
+    return is;
+}
+
 ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
 {
     ko_cu_context context = double_context();
@@ -143,6 +175,7 @@ ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
     double_ranges_lock();
     double_range_enter((struct double_range){
         .kind = DOUBLE_HOST, .base = memory, .nbytes = nbytes, .device = context->device});
+    count_locked(nbytes, 0);
     double_ranges_unlock();
     return KO_CU_SUCCESS;
 }
@@ -154,10 +187,12 @@ ko_cu_result double_host_unregister(void *memory)
     double_await_streams();
     double_ranges_lock();
     range = double_range_at((uintptr_t)memory);
-    if (double_range_begins(range, (uintptr_t)memory) && range->kind == DOUBLE_HOST)
+    if (double_range_begins(range, (uintptr_t)memory) && range->kind == DOUBLE_HOST) {
+        count_locked(0, range->nbytes);
         double_range_take_out(range);
-    else
+    } else {
         range = NULL;
+    }
     double_ranges_unlock();
     return range ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 }

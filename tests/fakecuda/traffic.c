@@ -9,7 +9,7 @@
 static struct {
     atomic_uint_fast64_t read, written;
 } between[DOUBLE_MOST_DEVICES][DOUBLE_MOST_DEVICES];
-static atomic_uint_fast64_t with_host, narrow;
+static atomic_uint_fast64_t with_host, pageable, narrow;
 
 void double_count(int device, int home, uint64_t read, uint64_t written)
 {
@@ -31,8 +31,11 @@ void double_count_copy(int device, ko_cu_ptr to, ko_cu_ptr from, uint64_t nbytes
 {
     const bool is_read = count_end(device, from, nbytes, false);
 
-    if (count_end(device, to, nbytes, true) != is_read)
-        atomic_fetch_add(&with_host, nbytes);
+    if (count_end(device, to, nbytes, true) == is_read)
+        return;
+    atomic_fetch_add(&with_host, nbytes);
+    if (!double_is_locked(is_read ? to : from))
+        atomic_fetch_add(&pageable, nbytes);
 }
 
 void double_count_narrow(uint64_t nbytes)
@@ -43,6 +46,11 @@ void double_count_narrow(uint64_t nbytes)
 uint64_t fakecuda_bytes_narrow(void)
 {
     return atomic_load(&narrow);
+}
+
+uint64_t fakecuda_bytes_pageable(void)
+{
+    return atomic_load(&pageable);
 }
 
 uint64_t fakecuda_bytes_with_host(void)
