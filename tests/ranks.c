@@ -47,12 +47,16 @@ int ranks_expect(int err, int code, const char *text)
     return 0;
 }
 
+int ranks_within(int64_t began_ns, int limit_ms, const char *what)
+{
+    const int ms = (int)((ko_now_ns() - began_ns) / 1000000);
+
+    return ms > limit_ms ? ranks_fail("%s only after %d ms", what, ms) : 0;
+}
+
 int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text)
 {
-    const int64_t ms = (ko_now_ns() - began_ns) / 1000000;
-
-    return ms > RANKS_SOON_MS ? ranks_fail("the error took %d ms", (int)ms)
-                              : ranks_expect(err, code, text);
+    return ranks_within(began_ns, RANKS_SOON_MS, "the error") || ranks_expect(err, code, text);
 }
 
 int ranks_exchange(kolo_group *group)

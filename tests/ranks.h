@@ -50,7 +50,10 @@ int ranks_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* 0 if err is code and this thread's text contains `text`, else ranks_fail. */
 int ranks_expect(int err, int code, const char *text);
 
-/* The same of a call that was to end soon, and began then (ko_now_ns). */
+/* 0 if what began then (ko_now_ns) has taken no longer. */
+int ranks_within(int64_t began_ns, int limit_ms, const char *what);
+
+/* ranks_expect of a call that was to end soon, and began then. */
 enum { RANKS_SOON_MS = IS_SANITIZED ? 20000 : 5000 };
 int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text);
 

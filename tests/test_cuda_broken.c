@@ -205,10 +205,7 @@ static int check_error(const struct side *side, int err, int64_t began_ns)
     if (!is_right_error(side, err, text))
         return ranks_fail("%s, %d, rank %d: %d, %s", side->breakage->function,
                           (int)side->breakage->moment, kolo_group_rank(side->group), err, text);
-    return (ko_now_ns() - began_ns) / 1000000 > RANKS_SOON_MS
-               ? ranks_fail("%s, %d: the error came late", side->breakage->function,
-                            (int)side->breakage->moment)
-               : 0;
+    return ranks_within(began_ns, RANKS_SOON_MS, side->breakage->function);
 }
 
 static int use_broken(kolo_group *group, void *argument)

@@ -104,13 +104,6 @@ static int finish(kolo_work *work, int failed)
     return failed;
 }
 
-static int expect_at_once(int64_t began_ns)
-{
-    const int64_t ms = (ko_now_ns() - began_ns) / 1000000;
-
-    return ms < AT_ONCE_MS ? 0 : ranks_fail("the call took %lld ms", (long long)ms);
-}
-
 /* ---- order ----------------------------------------------------------------------------------- */
 
 /* Both streams stand still when the calls are made; nobody waits for the works. */
@@ -129,7 +122,7 @@ static int both_ends(kolo_group *group, void *unused)
     began_ns = ko_now_ns();
     failed |= side.rank ? kolo_irecv(group, at(side.b), COUNT, KOLO_INT32, 0, 0, &work)
                         : kolo_isend(group, at(side.a), COUNT, KOLO_INT32, 1, 0, &work);
-    failed |= expect_at_once(began_ns);
+    failed |= ranks_within(began_ns, AT_ONCE_MS, "the call's end");
     copy(side.a, side.b); /* rank 0 overwrites what it sends, rank 1 reads what it receives */
     ranks_nap_ms(side.rank ? 30 : 60);
     open_gate();

@@ -117,10 +117,7 @@ static int expect(kolo_group *group, int code, const char *who)
 static int expect_within(kolo_group *group, int64_t began_ns, int limit_ms, int code,
                          const char *who)
 {
-    const int ms = (int)((ko_now_ns() - began_ns) / 1000000);
-
-    return ms > limit_ms ? ranks_fail("the stream has ended after %d ms", ms)
-                         : expect(group, code, who);
+    return ranks_within(began_ns, limit_ms, "the stream's end") || expect(group, code, who);
 }
 
 struct trial {
@@ -452,13 +449,6 @@ static void a_group_is_freed(void **state)
 
 /* ---- a GPU that does not answer -------------------------------------------------------------- */
 
-static int within(int64_t began_ns, int limit_ms, const char *what)
-{
-    const int ms = (int)((ko_now_ns() - began_ns) / 1000000);
-
-    return ms > limit_ms ? ranks_fail("%s only after %d ms", what, ms) : 0;
-}
-
 /* Launches in vain, while what looks at the words stands behind it. */
 static int begin_unanswered(kolo_group *part)
 {
@@ -475,7 +465,7 @@ static int begin_unanswered(kolo_group *part)
     if (err != KOLO_E_TIMEOUT ||
         (!strstr(text, "the GPU has not answered") && !strstr(text, "for rank 1 (")))
         return ranks_fail("the group's error is %d: %s", err, text);
-    return failed || within(began_ns, LIMIT_MS + RANKS_SOON_MS, "the error");
+    return failed || ranks_within(began_ns, LIMIT_MS + RANKS_SOON_MS, "the error");
 }
 
 /* The streams go on, as soon as they can; or the group is freed while they cannot. */
@@ -489,7 +479,7 @@ static int end_unanswered(kolo_group *part, bool is_freed)
         failed = finish();
     }
     kolo_group_free(part);
-    return failed || within(began_ns, 2 * RANKS_SOON_MS, "the group's end");
+    return failed || ranks_within(began_ns, 2 * RANKS_SOON_MS, "the group's end");
 }
 
 static int look_in_vain(kolo_group *group, const size_t *count, bool is_freed)
@@ -525,70 +515,6 @@ static void a_gpu_does_not_answer(void **state)
     run(look_and_free);
 }
 
-/* Rank 0's words cannot be filled, so that it has none for the others. */
-static int fill_in_vain(kolo_group *group, void *unused)
-{
-    kolo_group *part = NULL;
-    int64_t began_ns;
-    int failed = gpu_rank_enter(NULL), err;
-
-    (void)unused;
-    if (kolo_group_split(group, 0, kolo_group_rank(group), &part))
-        return ranks_fail("no group");
-    kolo_group_set_timeout(part, LIMIT_MS);
-    if (!kolo_group_rank(group))
-        gpu_hold("transfers");
-    began_ns = ko_now_ns();
-    err = kolo_group_set_stream(part, gpu_rank.stream);
-    if (err != KOLO_E_TIMEOUT)
-        failed = ranks_fail("the stream is taken: %d", err);
-    kolo_group_free(part);
-    gpu_hold("");
-    return failed | within(began_ns, LIMIT_MS + 2 * RANKS_SOON_MS, "the end");
-}
-
-/* Nor in all the time that there is: a thread of rank 0 aborts the group. */
-static int abort_filling(kolo_group *group, void *unused)
-{
-    kolo_group *part = NULL;
-    pthread_t thread;
-    int64_t began_ns;
-    int failed = gpu_rank_enter(NULL);
-
-    (void)unused;
-    if (kolo_group_split(group, 0, kolo_group_rank(group), &part))
-        return ranks_fail("no group");
-    kolo_group_set_timeout(part, 10 * RANKS_SOON_MS);
-    if (!kolo_group_rank(group))
-        gpu_hold("transfers");
-    began_ns = ko_now_ns();
-    if (!kolo_group_rank(group) && pthread_create(&thread, NULL, abort_soon, part))
-        return ranks_fail("no thread");
-    failed |= ranks_expect_soon(began_ns, kolo_group_set_stream(part, gpu_rank.stream),
-                                KOLO_E_ABORTED, "enough");
-    if (!kolo_group_rank(group))
-        pthread_join(thread, NULL);
-    kolo_group_free(part);
-    gpu_hold("");
-    return failed | within(began_ns, RANKS_SOON_MS, "the end");
-}
-
-static void a_thread_aborts_the_filling(void **state)
-{
-    (void)state;
-    exam_set_variables("shm", "", 4096);
-    assert_int_equal(
-        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, abort_filling, NULL), 0);
-}
-
-static void a_gpu_does_not_fill(void **state)
-{
-    (void)state;
-    exam_set_variables("shm", "", 4096);
-    assert_int_equal(
-        ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, fill_in_vain, NULL), 0);
-}
-
 /* For ThreadSanitizer: what has been let go reduces what others still write, and is not waited for.
  */
 const char *__tsan_default_suppressions(void);
@@ -615,7 +541,6 @@ int main(void)
         cmocka_unit_test(a_rank_is_slow),         cmocka_unit_test(a_rank_is_killed),
         cmocka_unit_test(a_thread_aborts),        cmocka_unit_test(a_group_is_freed),
         cmocka_unit_test(a_rank_is_too_late),     cmocka_unit_test(a_gpu_does_not_answer),
-        cmocka_unit_test(a_gpu_does_not_fill),    cmocka_unit_test(a_thread_aborts_the_filling),
         cmocka_unit_test(among_threads),
     };
 

@@ -205,13 +205,6 @@ static int make_calls(struct side *side)
     return err;
 }
 
-static int expect_prompt(int64_t began_ns)
-{
-    const int ms = (int)((ko_now_ns() - began_ns) / 1000000);
-
-    return ms > PROMPT_MS ? ranks_fail("the failure took %d ms", ms) : 0;
-}
-
 /* One that is at its works when another aborts has made all calls. */
 static int fail_calls(struct side *side)
 {
@@ -226,7 +219,7 @@ static int fail_calls(struct side *side)
             err = await_calls(side);
     } while (!err && side->scene->jitter_us);
     if (side->scene->is_prompt)
-        failed = expect_prompt(began_ns);
+        failed = ranks_within(began_ns, PROMPT_MS, "the failure");
     if (kolo_group_rank(side->group) != WRITER || err)
         failed |= ranks_expect_soon(began_ns, err, side->scene->status, "");
     if (!side->scene->by_stream && kolo_group_rank(side->group) != WRITER && !failed)
