@@ -346,6 +346,15 @@ ko_cu_result double_stream_sync(ko_cu_stream stream)
     return double_fault_of(stream->context);
 }
 
+/* To who asks whether something is done. It may be over for a fault, which came when he had begun
+ * to ask. */
+static ko_cu_result answer(bool is_over)
+{
+    if (!is_over)
+        return KO_CU_NOT_READY;
+    return double_context() ? double_fault_of(double_context()) : KO_CU_SUCCESS;
+}
+
 ko_cu_result double_stream_query(ko_cu_stream stream)
 {
     stream = resolve(stream);
@@ -353,7 +362,7 @@ ko_cu_result double_stream_query(ko_cu_stream stream)
         return KO_CU_INVALID_CONTEXT;
     if (stream->captured)
         return KO_CU_NOT_PERMITTED;
-    return has_finished(stream, entered(stream)) ? KO_CU_SUCCESS : KO_CU_NOT_READY;
+    return answer(has_finished(stream, entered(stream)));
 }
 
 ko_cu_result double_stream_context(ko_cu_stream stream, ko_cu_context *context)
@@ -506,15 +515,16 @@ ko_cu_result double_event_query(ko_cu_event event)
 {
     if (!event)
         return KO_CU_INVALID_HANDLE;
-    return atomic_load(&event->reached) >= atomic_load(&event->recorded) ? KO_CU_SUCCESS
-                                                                         : KO_CU_NOT_READY;
+    return answer(atomic_load(&event->reached) >= atomic_load(&event->recorded));
 }
 
 ko_cu_result double_event_sync(ko_cu_event event)
 {
-    while (double_event_query(event) == KO_CU_NOT_READY)
+    ko_cu_result result;
+
+    while ((result = double_event_query(event)) == KO_CU_NOT_READY)
         nap_us(5);
-    return event ? KO_CU_SUCCESS : KO_CU_INVALID_HANDLE;
+    return result;
 }
 
 ko_cu_result double_event_elapsed(float *ms, ko_cu_event from, ko_cu_event to)
