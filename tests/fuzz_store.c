@@ -45,6 +45,25 @@ static bool run(struct client *client)
     return client->is_open;
 }
 
+/* Takes out all that the client is to get, as a socket might that takes a piece in parts. */
+static uint8_t *read_all(struct ko_session *session)
+{
+    const size_t nbytes = ko_output_nbytes(session);
+    uint8_t *bytes = malloc(nbytes + 1);
+    const struct ko_buffer *first;
+    size_t n;
+
+    if (!bytes || ko_output_room(session) < nbytes)
+        abort();
+    for (size_t at = 0; at < nbytes; at += n) {
+        first = ko_output_first(session);
+        n = (ko_buffer_fill(first) + 1) / 2;
+        memcpy(bytes + at, ko_buffer_bytes(first), n);
+        ko_output_consume(session, n);
+    }
+    return bytes;
+}
+
 /* Gives the client n bytes, as many at a time as it wants; one that is swamped by replies reads
  * them. What is behind a message that waits does not come in. */
 static void feed(struct client *client, const uint8_t *data, size_t n)
@@ -58,7 +77,7 @@ static void feed(struct client *client, const uint8_t *data, size_t n)
         if (part == 0 && ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND)
             return;
         if (part == 0)
-            ko_output_free(session);
+            free(read_all(session));
         if (ko_buffer_reserve(&session->in, part))
             return;
         if (part > 0)
@@ -124,25 +143,6 @@ static void take_piece(struct ko_service *service, struct client *clients, const
     *nbytes -= n;
 }
 
-/* Takes out all that the client is to get. */
-static uint8_t *read_all(struct ko_session *session)
-{
-    const size_t nbytes = ko_output_nbytes(session);
-    uint8_t *bytes = malloc(nbytes + 1);
-    const struct ko_buffer *first;
-    size_t n;
-
-    if (!bytes)
-        abort();
-    for (size_t at = 0; at < nbytes; at += n) {
-        first = ko_output_first(session);
-        n = ko_buffer_fill(first);
-        memcpy(bytes + at, ko_buffer_bytes(first), n);
-        ko_output_consume(session, n);
-    }
-    return bytes;
-}
-
 /* The keys that a client is told of are those of the table, and can be taken out of their "/". */
 static void check_list(struct ko_service *service)
 {
@@ -197,6 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 {
     struct ko_service service = {0};
     struct client clients[CLIENTS];
+    size_t most;
     uint8_t first;
 
     if (nbytes == 0)
@@ -205,12 +206,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     nbytes--;
     service.budget.cap = first & IS_TIGHT_BUFFERS ? TIGHT_BUFFERS : BUFFERS;
     service.has_other_half = first & IS_OF_TWO ? has_other_half : NULL;
-    if (ko_table_open(first & IS_TIGHT_TABLE ? TIGHT_TABLE : TABLE, &service.table))
+    most = first & IS_TIGHT_TABLE ? TIGHT_TABLE : TABLE;
+    if (ko_table_open(most, &service.table))
         return 0;
     for (int i = 0; i < CLIENTS; i++)
         clients[i] = (struct client){.has_one_turn = first & IS_BY_TURNS};
     while (nbytes > 0)
         take_piece(&service, clients, &data, &nbytes);
+    if (ko_table_used(service.table) > most)
+        abort();
     if (first & IS_LISTED)
         check_list(&service);
     check_numbering(KO_WIRE_MODERN, first);
