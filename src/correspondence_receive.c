@@ -506,7 +506,8 @@ static int answer_question(struct ko_correspondence *with, const struct ko_link 
     return ko_note_room(with, KO_FRAME_TAKEN, seq, with->has_no_room);
 }
 
-/* What came for a GPU before its stream was ready is copied once that is, though no more comes. */
+/* What came for a GPU before its stream was ready is copied once that is, though no more comes; and
+ * a GPU that fails meanwhile is heard of. */
 static int go_on_copying(struct ko_correspondence *with)
 {
     const struct ko_letter *letter = with->is_arriving ? target(with) : NULL;

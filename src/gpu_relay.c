@@ -248,7 +248,9 @@ int ko_gpu_relay_go_on(struct ko_gpu_relay *relay)
 {
     int err = begin_copies(relay);
 
-    return !err && relay->begun < relay->opened - relay->is_open ? KO_AGAIN : err;
+    if (!err)
+        err = free_slots(relay);
+    return !err && relay->freed < relay->opened - relay->is_open ? KO_AGAIN : err;
 }
 
 void ko_gpu_relay_keep(struct ko_gpu_relay *relay, unsigned char *data, size_t nbytes)

@@ -61,8 +61,8 @@ int ko_gpu_relay_find_place(struct ko_gpu_relay *relay, size_t arrived, size_t n
                             size_t total);
 int ko_gpu_relay_come(struct ko_gpu_relay *relay, size_t nbytes, bool is_last);
 
-/* While no further slice comes: begins copies for which the stream had not come to the mark;
- * KO_AGAIN: it still has not. */
+/* While no further slice comes: begins copies for which the stream had not come to the mark, and
+ * looks at those under way, of which a GPU that has failed says so. KO_AGAIN: there are some. */
 int ko_gpu_relay_go_on(struct ko_gpu_relay *relay);
 
 /* Such memory is in use: nothing else is to go elsewhere. */
