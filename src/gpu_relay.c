@@ -250,7 +250,9 @@ int ko_gpu_relay_go_on(struct ko_gpu_relay *relay)
 
     if (!err)
         err = free_slots(relay);
-    return !err && relay->freed < relay->opened - relay->is_open ? KO_AGAIN : err;
+    if (!err && relay->freed < relay->opened - relay->is_open)
+        return KO_AGAIN;
+    return err ? err : ko_gpu_look_at_mark(relay->gpu, relay->mark);
 }
 
 void ko_gpu_relay_keep(struct ko_gpu_relay *relay, unsigned char *data, size_t nbytes)

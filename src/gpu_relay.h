@@ -62,7 +62,8 @@ int ko_gpu_relay_find_place(struct ko_gpu_relay *relay, size_t arrived, size_t n
 int ko_gpu_relay_come(struct ko_gpu_relay *relay, size_t nbytes, bool is_last);
 
 /* While no further slice comes: begins copies for which the stream had not come to the mark, and
- * looks at those under way, of which a GPU that has failed says so. KO_AGAIN: there are some. */
+ * looks at those under way, or at the mark: a GPU that has failed says so of either. KO_AGAIN: some
+ * are under way, or the stream is. */
 int ko_gpu_relay_go_on(struct ko_gpu_relay *relay);
 
 /* Such memory is in use: nothing else is to go elsewhere. */
