@@ -117,11 +117,43 @@ static void what_was_read_ahead_may_change(void **state)
     suite_close_puppet(&puppet);
 }
 
+/* Two slices are read at once by who has stood still, or runs on a machine that was started, so
+ * long ago. */
+static void long_times_are_times(void **state)
+{
+    enum { ENOUGH = 20 };
+    static const int64_t began_ns[] = {-(INT64_MAX / 2), INT64_MAX / 2};
+    unsigned char from[2 * SLICE], to[2 * SLICE];
+    struct suite *suite = *state;
+    struct puppet puppet;
+
+    puppet = suite_open_reading(suite, "cma", SLICE);
+    for (int i = 0; i < 2 * ENOUGH; i++) {
+        const struct ko_frame *frame;
+        const void *body = NULL;
+        struct ko_moment began;
+
+        put_two(&puppet, from);
+        assert_int_equal(puppet.link->ops->next(puppet.link, &frame), KOLO_OK);
+        puppet.link->ahead = SLICE;
+        assert_int_equal(ko_foreign_take(puppet.link, to, &body), KOLO_OK);
+        puppet.link->ahead = 0;
+        began = ko_moment_now();
+        began.ns = began_ns[i / ENOUGH];
+        began.faults -= i / ENOUGH; /* what there is before it is long, not what it takes */
+        ko_foreign_watched(puppet.link, &began, true);
+        assert_int_equal(land(&puppet, to, 0), KOLO_OK);
+        assert_int_equal(land(&puppet, to + SLICE, 0), KOLO_OK);
+        assert_memory_equal(to, from, sizeof from);
+    }
+    suite_close_puppet(&puppet);
+}
+
 #define CASE(name)              \
     {                           \
         "foreign: " #name, name \
     }
-const struct suite_case suite_ahead_cases[] = {CASE(what_follows_is_read_with_it),
-                                               CASE(what_follows_is_not_read_to_be_used),
-                                               CASE(what_was_read_ahead_may_change)};
+const struct suite_case suite_ahead_cases[] = {
+    CASE(what_follows_is_read_with_it), CASE(what_follows_is_not_read_to_be_used),
+    CASE(what_was_read_ahead_may_change), CASE(long_times_are_times)};
 const size_t suite_nahead_cases = sizeof suite_ahead_cases / sizeof *suite_ahead_cases;

@@ -322,18 +322,25 @@ static int64_t measuring_ns(void)
     return (int64_t)least;
 }
 
+/* Since a process may have stood still for days, and what lies between no slice and the first one
+ * is all the time that the machine has run: as long as can be multiplied by bytes. */
+static int64_t bounded(int64_t ns)
+{
+    return ns < INT32_MAX ? ns : INT32_MAX;
+}
+
 static int64_t gap_ns(const struct ko_foreign *foreign, const struct ko_moment *began)
 {
     const int64_t gap = began->ns - foreign->ended_ns - measuring_ns();
 
-    return gap > 0 ? gap : 0;
+    return gap > 0 ? bounded(gap) : 0;
 }
 
 void ko_foreign_watched(struct ko_link *link, const struct ko_moment *began, bool is_read)
 {
     const struct ko_foreign_sample sample = {
         .is_read = is_read,
-        .ns = ko_moment_since(began),
+        .ns = bounded(ko_moment_since(began)),
         .copy_ns = link->frame.kind == KO_FRAME_DATA ? (int64_t)link->next_in->placed.copy_ns : 0,
         .gap_ns = gap_ns(link->foreign, began)};
 
