@@ -105,6 +105,19 @@ void ko_channel_close(struct ko_channel *channel)
     channel->group = NULL;
 }
 
+void ko_channel_give_back(struct ko_channel *channel, bool is_any)
+{
+    const int n = channel->ports ? channel->group->size : 0;
+    uint64_t sent = 0;
+
+    for (int i = 0; i < n; i++)
+        sent += channel->ports[i].is_open ? channel->ports[i].link->sent : 0;
+    for (int i = 0; i < n && (is_any || sent == channel->sent_seen); i++)
+        if (channel->ports[i].is_open && channel->ports[i].link->outbox)
+            ko_window_places_give_back(channel->ports[i].link);
+    channel->sent_seen = sent;
+}
+
 /* ---- what peers tell ----------------------------------------------------------------------- */
 
 static int hear_failure(struct ko_channel *channel, int peer, const struct ko_notice *notice)

@@ -48,6 +48,9 @@ struct ko_channel {
     uint64_t told_waiting; /* the call of which this rank has left word that it waits in it */
     struct ko_stamp calls[KO_KNOWN_CALLS]; /* that one and those before it, by seq */
 
+    atomic_size_t held; /* bytes of windows that its links have taken for long slices; any thread */
+    uint64_t sent_seen; /* slices of all links, when ko_channel_give_back looked last */
+
     int spin_us;     /* KOLO_SPIN_US */
     bool is_crowded; /* ko_group_is_crowded: leave turns (channel_turns.c) instead of spinning */
 };
@@ -122,6 +125,10 @@ int ko_channel_visit(struct ko_channel *channel);
  * queues, and throws away what comes meanwhile. Returns a rank to which something is still on its
  * way, or -1. */
 int ko_channel_part(struct ko_channel *channel);
+
+/* Gives back what its links have taken for long slices, as far as it is free, if none has sent
+ * anything since it looked last, or is_any. */
+void ko_channel_give_back(struct ko_channel *channel, bool is_any);
 
 /* Takes in what this peer tells, without waiting. */
 int ko_channel_listen(struct ko_channel *channel, int peer);

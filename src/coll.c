@@ -16,6 +16,7 @@
 #include "coll_places.h"
 #include "config.h"
 #include "dtype.h"
+#include "group_idle.h"
 #include "group_streamed.h"
 #include "log.h"
 #include "status.h"
@@ -357,6 +358,7 @@ static int run(kolo_group *group, const struct ko_call *call)
 {
     int err = ko_group_check(group); /* it may have failed while the call was queued */
 
+    ko_group_look_at_memory(group);
     if (!err && call->epilogue)
         err = ko_coll_unscale(group, call);
     if (!err)

@@ -99,6 +99,16 @@ bool ko_endpoint_reaches_gpus(const struct ko_endpoint *endpoint)
     return reaches;
 }
 
+static int read_idle_bytes(struct ko_endpoint *endpoint)
+{
+    int64_t nbytes;
+    int err = ko_config_number(KO_CONFIG_IDLE_BYTES, &nbytes);
+
+    endpoint->idle_bytes = err ? 0 : (size_t)nbytes;
+    atomic_init(&endpoint->crowded_bytes, endpoint->idle_bytes);
+    return err;
+}
+
 static int publish(struct ko_endpoint *endpoint)
 {
     char key[32];
@@ -140,6 +150,8 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     err = endpoint->contacts && endpoint->crossings ? ko_poller_open_quiet(&endpoint->poller)
                                                     : KOLO_E_NOMEM;
     ko_pool_open(&endpoint->pollers, endpoint->poller.epoll_fd, endpoint);
+    if (!err)
+        err = read_idle_bytes(endpoint);
     if (!err)
         err = ko_contact_begin(&endpoint->own);
     if (!err)

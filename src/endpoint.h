@@ -41,6 +41,8 @@ struct ko_endpoint {
     struct ko_crew crew;           /* threads for the groups' work in the background */
     pthread_mutex_t groups_lock;   /* taken before any lock of a group's */
     kolo_group *groups;            /* over this endpoint, by their `next` */
+    size_t idle_bytes;             /* KOLO_IDLE_BYTES */
+    atomic_size_t crowded_bytes;   /* of more than that idle groups give back (group_idle.h) */
     struct ko_arrival *arrivals;
     int narrivals, nstrangers;    /* strangers: their hello has not come yet */
     unsigned *crossings;          /* by world rank: arrivals that it may yet give up */

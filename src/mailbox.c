@@ -4,6 +4,7 @@
  * any other there is a letter, which is entered with its peer and driven (mailbox_drive.c).
  */
 #include "config.h"
+#include "group_idle.h"
 #include "mailbox_parts.h"
 #include "portable.h"
 #include "thread.h"
@@ -222,6 +223,7 @@ int ko_mailbox_post(struct ko_letter *letter)
 
     if (!mailbox)
         return KOLO_E_NOMEM;
+    ko_group_look_at_memory(letter->group);
     ko_biased_lock_take(&mailbox->lock);
     err = ko_group_check(letter->group);
     if (!err)
@@ -353,6 +355,16 @@ void ko_mailbox_answer_all(struct ko_endpoint *endpoint)
         if (!atomic_load(&group->failed))
             answer(group);
     pthread_mutex_unlock(&endpoint->groups_lock);
+}
+
+void ko_mailbox_give_back(kolo_group *group, bool is_any)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+
+    if (!mailbox || !atomic_load(&mailbox->channel.held) || !ko_biased_lock_try(&mailbox->lock))
+        return;
+    ko_channel_give_back(&mailbox->channel, is_any);
+    ko_biased_lock_give(&mailbox->lock);
 }
 
 void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)

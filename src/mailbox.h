@@ -102,6 +102,9 @@ int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice
  * waiting: who sends is not kept waiting by a rank that is busy in another group. */
 void ko_mailbox_answer_all(struct ko_endpoint *endpoint);
 
+/* ko_channel_give_back, of a group's messages, unless another thread is at them. */
+void ko_mailbox_give_back(kolo_group *group, bool is_any);
+
 /* Tells the peers that the group has failed; `try` does not if another thread uses the mailbox,
  * which is woken, and tells them itself unless it has looked for failures for the last time: false
  * then. */

@@ -214,6 +214,15 @@ int ko_segment_reserve(void *from, size_t nbytes)
                    of_windows);
 }
 
+bool ko_segment_give_back(void *from, size_t nbytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t before = (page - (uintptr_t)from % page) % page;
+    const size_t pages = nbytes > before ? (nbytes - before) / page * page : 0;
+
+    return can_populate() && (!pages || !madvise((char *)from + before, pages, MADV_REMOVE));
+}
+
 struct ko_segment *ko_segment_find(uint64_t id)
 {
     struct ko_segment *segment;

@@ -34,6 +34,10 @@ int ko_segment_create(size_t nbytes, struct ko_segment **segment);
 int ko_segment_begin(size_t nbytes, size_t front, struct ko_segment **segment);
 int ko_segment_reserve(void *from, size_t nbytes);
 
+/* The opposite, of pages that lie between these bytes: they are zeros then, on both sides. False
+ * where memory is not reserved in parts. */
+bool ko_segment_give_back(void *from, size_t nbytes);
+
 /* The segment with this id if this process made it: one user more. NULL if it is not here. */
 struct ko_segment *ko_segment_find(uint64_t id);
 

@@ -32,6 +32,7 @@ static const struct difference {
     {"KOLO_CUDA_PIECE_BYTES", "1M", "2M", "KOLO_CUDA_PIECE_BYTES"},
     {"KOLO_ENCRYPT", "1", NULL, "KOLO_ENCRYPT"},
     {"KOLO_SPIN_US", "1", "2", NULL}, /* each rank's own */
+    {"KOLO_IDLE_BYTES", "0", "1G", NULL},
     {"KOLO_EAGER_BYTES", "1K", NULL, NULL},
 };
 

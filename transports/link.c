@@ -116,6 +116,7 @@ void ko_link_free(struct ko_link *link)
         return;
     if (link->foreign_out)
         ko_foreign_withdraw(link);
+    ko_window_places_end(link);
     if (link->wire)
         link->wire->transport->hangup(link->wire);
     ko_references_free(link->references);

@@ -3,7 +3,21 @@
 
 #include "link.h"
 #include "shmem.h"
+#include "status.h"
 #include "window.h"
+#include "window_memory.h"
+
+static atomic_size_t held;
+
+static void count(struct ko_link *link, size_t more, size_t less)
+{
+    atomic_size_t *const owners = link->places.held;
+
+    if (!owners)
+        return;
+    atomic_fetch_add(owners, more - less);
+    atomic_fetch_add(&held, more - less);
+}
 
 void ko_window_places_free(struct ko_link *link)
 {
@@ -53,9 +67,11 @@ int ko_window_reserve_place(struct ko_link *link)
     int err = ko_segment_reserve(ko_window_body(link->outbox, link->slots, places->place * nbytes),
                                  nbytes);
 
-    if (!err)
-        places->reserved |= UINT64_C(1) << places->place;
-    return err;
+    if (err)
+        return err;
+    places->reserved |= UINT64_C(1) << places->place;
+    count(link, nbytes, 0);
+    return KOLO_OK;
 }
 
 void ko_window_take_place(struct ko_link *link)
@@ -69,4 +85,36 @@ void ko_window_take_place(struct ko_link *link)
         places->next = 0;
         places->turn++;
     }
+}
+
+size_t ko_window_places_held(void)
+{
+    return atomic_load_explicit(&held, memory_order_relaxed);
+}
+
+/* What the peer has released it does not look at again. */
+void ko_window_places_give_back(struct ko_link *link)
+{
+    struct ko_window_places *places = &link->places;
+    const size_t nbytes = ko_window_place(link->slice_bytes);
+
+    ko_window_take_credit(link);
+    ko_window_places_free(link);
+    for (uint64_t idle = places->reserved & ~places->taken; idle; idle &= idle - 1) {
+        const uint32_t place = (uint32_t)__builtin_ctzll(idle);
+
+        if (!ko_segment_give_back(ko_window_body(link->outbox, link->slots, place * nbytes),
+                                  nbytes))
+            return;
+        places->reserved &= ~(UINT64_C(1) << place);
+        count(link, 0, nbytes);
+    }
+}
+
+void ko_window_places_end(struct ko_link *link)
+{
+    const int nplaces = __builtin_popcountll(link->places.reserved);
+
+    count(link, 0, (size_t)nplaces * ko_window_place(link->slice_bytes));
+    link->places.reserved = 0;
 }

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Windows of groups that are not in use give back what long slices have taken of memory
+ * (group_idle.h): that it is bounded, that nothing is lost by it, whoever is at work meanwhile.
+ */
+#include "clock.h"
+#include "exam.h"
+#include "group.h"
+#include "mailbox_parts.h"
+#include "ranks.h"
+#include "window_places.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Bytes: a message of some slices, and one of many. */
+enum { MOST_GROUPS = 20, LONG = 300000, LONGER = 1 << 19 };
+
+struct plan {
+    const char *idle_bytes;
+    int ngroups, rounds;
+    size_t nbytes; /* of each call */
+    size_t most; /* bytes that all links of a process may hold in the end; 0: they are to hold more
+                    than KOLO_IDLE_BYTES */
+};
+
+/* A message of so many bytes to the next rank, and from the one before. */
+static int pass_on(kolo_group *group, size_t nbytes, unsigned seed)
+{
+    const int rank = kolo_group_rank(group), n = kolo_group_size(group);
+    const unsigned before = (unsigned)(rank + n - 1) % (unsigned)n;
+    unsigned char *bytes = malloc(2 * nbytes);
+    int failed = !bytes;
+
+    for (size_t i = 0; i < nbytes && !failed; i++)
+        bytes[i] = (unsigned char)(seed + (unsigned)rank + i % 251);
+    failed |= failed || kolo_sendrecv(group, bytes, nbytes, (rank + 1) % n, bytes + nbytes, nbytes,
+                                      (int)before, KOLO_UINT8, 5);
+    for (size_t i = 0; i < nbytes && !failed; i++)
+        failed = bytes[nbytes + i] != (unsigned char)(seed + before + i % 251);
+    free(bytes);
+    return failed ? ranks_fail("a message of %zu bytes", nbytes) : 0;
+}
+
+static int use(kolo_group *group, size_t nbytes, unsigned seed)
+{
+    const struct exam exam = {
+        .what = KO_ALL_REDUCE, .dtype = KOLO_INT32, .count = nbytes / 4 + seed % 7, .seed = seed};
+
+    return exam_take(group, &exam) || pass_on(group, nbytes, seed);
+}
+
+static size_t held_by(kolo_group *group)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+
+    return atomic_load(&group->collectives.held) +
+           (mailbox ? atomic_load(&mailbox->channel.held) : 0);
+}
+
+static int make(kolo_group *world, kolo_group **groups, int ngroups)
+{
+    int err = KOLO_OK;
+
+    for (int g = 0; g < ngroups && !err; g++)
+        err = kolo_group_duplicate(world, &groups[g]);
+    return err ? ranks_fail("making groups") : 0;
+}
+
+static void free_all(kolo_group **groups, int ngroups)
+{
+    for (int g = 0; g < ngroups; g++)
+        kolo_group_free(groups[g]);
+}
+
+static int expect_held(const struct plan *plan, kolo_group *const *groups)
+{
+    const size_t held = ko_window_places_held();
+    size_t sum = 0;
+
+    if (plan->most ? held > plan->most : held <= strtoull(plan->idle_bytes, NULL, 10) << 20)
+        return ranks_fail("%d groups hold %zu bytes, KOLO_IDLE_BYTES=%s", plan->ngroups, held,
+                          plan->idle_bytes);
+    for (int g = 0; g < plan->ngroups; g++)
+        sum += held_by(groups[g]);
+    return sum > held ? ranks_fail("groups hold %zu bytes of %zu", sum, held) : 0;
+}
+
+static int use_in_turns(kolo_group *world, void *argument)
+{
+    const struct plan *plan = argument;
+    kolo_group *groups[MOST_GROUPS] = {0};
+    int failed = make(world, groups, plan->ngroups);
+
+    for (int i = 0; i < plan->rounds * plan->ngroups && !failed; i++)
+        failed = use(groups[i % plan->ngroups], plan->nbytes, (unsigned)i);
+    failed |= failed || expect_held(plan, groups);
+    free_all(groups, plan->ngroups);
+    return failed;
+}
+
+static int run(enum ranks_kind kind, int n, const char *idle_bytes, ranks_body body, void *argument)
+{
+    int nfailed;
+
+    setenv("KOLO_IDLE_BYTES", idle_bytes, 1);
+    nfailed = ranks_run(&(struct ranks){.kind = kind, .n = n, .timeout_ms = 60000}, body, argument);
+    unsetenv("KOLO_IDLE_BYTES");
+    return nfailed;
+}
+
+/* In the end there are 4 MiB, and what the group that was used last has taken: a process's or, of
+ * threads, all four ranks', who each look at their own. */
+static void what_idle_groups_hold_is_bounded(void **state)
+{
+    enum { MIB = 1 << 20, OF_A_GROUP = 4 * MIB };
+    struct plan bounded = {"4M", MOST_GROUPS, 1, LONGER, 4 * (size_t)MIB + OF_A_GROUP};
+    struct plan unbounded = {"8M", MOST_GROUPS, 1, LONGER, 0};
+
+    (void)state;
+    assert_int_equal(run(RANKS_PROCESSES, 4, "4M", use_in_turns, &bounded), 0);
+    bounded.most *= 4;
+    assert_int_equal(run(RANKS_THREADS, 4, "4M", use_in_turns, &bounded), 0);
+    assert_int_equal(run(RANKS_PROCESSES, 4, "1G", use_in_turns, &unbounded), 0);
+    assert_int_equal(ko_window_places_held(), 0); /* of the threads' groups, which are freed */
+}
+
+/* Whatever is not in use has no memory when it is used again. */
+static void groups_are_used_again(void **state)
+{
+    struct plan plan = {"0", 3, 3, LONG, SIZE_MAX};
+
+    (void)state;
+    for (int n = 2; n <= 5; n += n - 1) {
+        assert_int_equal(run(RANKS_PROCESSES, n, "0", use_in_turns, &plan), 0);
+        assert_int_equal(run(RANKS_THREADS, n, "0", use_in_turns, &plan), 0);
+    }
+}
+
+/* ---- several threads of each rank ------------------------------------------------------------ */
+
+enum { NTHREADS = 4, NCALLS = IS_SANITIZED ? 4 : 12 };
+
+struct user {
+    pthread_t thread;
+    kolo_group *group;
+    int failed;
+    char text[200];
+};
+
+static void *use_own(void *argument)
+{
+    struct user *user = argument;
+
+    for (int i = 0; i < NCALLS && !user->failed; i++)
+        user->failed = use(user->group, LONG, (unsigned)i);
+    return NULL;
+}
+
+static int use_at_once(kolo_group *world, void *argument)
+{
+    kolo_group *groups[NTHREADS] = {0};
+    struct user users[NTHREADS] = {0};
+    int failed = make(world, groups, NTHREADS), nstarted = 0;
+
+    (void)argument;
+    for (; nstarted < NTHREADS && !failed; nstarted++) {
+        users[nstarted].group = groups[nstarted];
+        if (pthread_create(&users[nstarted].thread, NULL, use_own, &users[nstarted]))
+            break;
+    }
+    for (int t = 0; t < nstarted; t++)
+        failed |= pthread_join(users[t].thread, NULL) || users[t].failed;
+    free_all(groups, NTHREADS);
+    return failed || nstarted < NTHREADS ? ranks_fail("of %d threads", nstarted) : 0;
+}
+
+static void threads_use_groups_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(run(RANKS_THREADS, 2, "0", use_at_once, NULL), 0);
+    assert_int_equal(run(RANKS_PROCESSES, 3, "0", use_at_once, NULL), 0);
+}
+
+/* ---- who gives back -------------------------------------------------------------------------- */
+
+/* Two groups in turns, beside more idle ones than there is room for: they keep what they have. */
+static int keep_the_used(kolo_group *world, void *argument)
+{
+    enum { NIDLE = 10, NUSED = 2, NGROUPS = NIDLE + NUSED };
+    kolo_group *groups[NGROUPS] = {0};
+    int failed = make(world, groups, NGROUPS);
+    size_t held[NUSED];
+
+    (void)argument;
+    for (int i = 0; i < NIDLE && !failed; i++)
+        failed = use(groups[i], LONG, (unsigned)i);
+    for (int i = 0; i < 10 && !failed; i++)
+        failed = use(groups[NIDLE + i % NUSED], LONG, (unsigned)i);
+    for (int i = 0; i < NUSED; i++)
+        held[i] = failed ? 1 : held_by(groups[NIDLE + i]);
+    free_all(groups, NGROUPS);
+    return failed || (held[0] && held[1])
+               ? failed
+               : ranks_fail("groups in use hold %zu and %zu bytes", held[0], held[1]);
+}
+
+static void groups_in_use_keep_theirs(void **state)
+{
+    (void)state;
+    assert_int_equal(run(RANKS_PROCESSES, 2, "8M", keep_the_used, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_idle_groups_hold_is_bounded),
+        cmocka_unit_test(groups_are_used_again),
+        cmocka_unit_test(threads_use_groups_at_once),
+        cmocka_unit_test(groups_in_use_keep_theirs),
+    };
+
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    setenv("KOLO_PROTO", "inline", 1); /* all go through windows */
+    setenv("KOLO_DEBUG", "ERROR", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
