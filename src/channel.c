@@ -113,8 +113,8 @@ void ko_channel_give_back(struct ko_channel *channel, bool is_any)
     for (int i = 0; i < n; i++)
         sent += channel->ports[i].is_open ? channel->ports[i].link->sent : 0;
     for (int i = 0; i < n && (is_any || sent == channel->sent_seen); i++)
-        if (channel->ports[i].is_open && channel->ports[i].link->outbox)
-            ko_window_places_give_back(channel->ports[i].link);
+        if (channel->ports[i].is_open)
+            ko_link_give_back(channel->ports[i].link);
     channel->sent_seen = sent;
 }
 

@@ -48,7 +48,7 @@ struct ko_channel {
     uint64_t told_waiting; /* the call of which this rank has left word that it waits in it */
     struct ko_stamp calls[KO_KNOWN_CALLS]; /* that one and those before it, by seq */
 
-    atomic_size_t held; /* bytes of windows that its links have taken for long slices; any thread */
+    atomic_size_t held; /* bytes that its links hold (link.h); any thread */
     uint64_t sent_seen; /* slices of all links, when ko_channel_give_back looked last */
 
     int spin_us;     /* KOLO_SPIN_US */
@@ -126,8 +126,8 @@ int ko_channel_visit(struct ko_channel *channel);
  * way, or -1. */
 int ko_channel_part(struct ko_channel *channel);
 
-/* Gives back what its links have taken for long slices, as far as it is free, if none has sent
- * anything since it looked last, or is_any. */
+/* Has its links give back what they hold, as far as it is free, if none has sent anything since it
+ * looked last, or is_any. */
 void ko_channel_give_back(struct ko_channel *channel, bool is_any);
 
 /* Takes in what this peer tells, without waiting. */

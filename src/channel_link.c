@@ -177,7 +177,7 @@ static int open_link(struct ko_channel *channel, int peer, bool is_optional)
     port->link->failed = &channel->group->failed;
     port->link->is_crowded = ko_group_is_crowded(channel->group, contact);
     channel->is_crowded = port->link->is_crowded || (channel->is_crowded && !channel->group->hosts);
-    port->link->places.held = &channel->held;
+    port->link->held = &channel->held;
     port->link->places.spread = ko_group_spread(channel->group, contact);
     port->polled_fd = -1;
     port->is_optional = is_optional;

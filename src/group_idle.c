@@ -22,9 +22,9 @@ void ko_group_empty_others(kolo_group *group)
     pthread_mutex_lock(&endpoint->groups_lock);
     for (int is_any = 0; is_any < 2; is_any++)
         for (kolo_group *other = endpoint->groups; other; other = other->next)
-            if (other != group && ko_window_places_held() > 3 * quarter)
+            if (other != group && ko_links_held() > 3 * quarter)
                 empty(other, is_any);
-    held = ko_window_places_held();
+    held = ko_links_held();
     atomic_store(&endpoint->crowded_bytes,
                  held + quarter > endpoint->idle_bytes ? held + quarter : endpoint->idle_bytes);
     pthread_mutex_unlock(&endpoint->groups_lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * group_idle.h: windows keep the memory of their long slices, since the next call needs it again.
+ * group_idle.h: links keep the memory of their long slices, since the next call needs it again.
  * Where a process has many groups that takes gigabytes in the end, so that beyond KOLO_IDLE_BYTES
  * those that are not in use give it back; who wants it again takes as long as for the first time.
  */
@@ -16,7 +16,7 @@ void ko_group_empty_others(kolo_group *group);
 /* Before a call that may need memory. Not with a lock of the group's but the engine's turn. */
 static inline void ko_group_look_at_memory(kolo_group *group)
 {
-    if (ko_window_places_held() >
+    if (ko_links_held() >
         atomic_load_explicit(&group->endpoint->crowded_bytes, memory_order_relaxed))
         ko_group_empty_others(group);
 }

@@ -6,9 +6,9 @@
 #include "clock.h"
 #include "exam.h"
 #include "group.h"
+#include "link.h"
 #include "mailbox_parts.h"
 #include "ranks.h"
-#include "window_places.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -83,7 +83,7 @@ static void free_all(kolo_group **groups, int ngroups)
 
 static int expect_held(const struct plan *plan, kolo_group *const *groups)
 {
-    const size_t held = ko_window_places_held();
+    const size_t held = ko_links_held();
     size_t sum = 0;
 
     if (plan->most ? held > plan->most : held <= strtoull(plan->idle_bytes, NULL, 10) << 20)
@@ -121,25 +121,38 @@ static int run(enum ranks_kind kind, int n, const char *idle_bytes, ranks_body b
  * threads, all four ranks', who each look at their own. */
 static void what_idle_groups_hold_is_bounded(void **state)
 {
-    enum { MIB = 1 << 20, OF_A_GROUP = 4 * MIB };
-    struct plan bounded = {"4M", MOST_GROUPS, 1, LONGER, 4 * (size_t)MIB + OF_A_GROUP};
-    struct plan unbounded = {"8M", MOST_GROUPS, 1, LONGER, 0};
+    enum { MIB = 1 << 20 };
+    static const struct {
+        const char *transport;
+        size_t of_a_group;
+    } ways[] = {{"shm", 4 * MIB}, {"tcp", 4 * MIB}};
 
     (void)state;
-    assert_int_equal(run(RANKS_PROCESSES, 4, "4M", use_in_turns, &bounded), 0);
-    bounded.most *= 4;
-    assert_int_equal(run(RANKS_THREADS, 4, "4M", use_in_turns, &bounded), 0);
-    assert_int_equal(run(RANKS_PROCESSES, 4, "1G", use_in_turns, &unbounded), 0);
-    assert_int_equal(ko_window_places_held(), 0); /* of the threads' groups, which are freed */
+    for (int i = 0; i < 2; i++) {
+        struct plan bounded = {"4M", MOST_GROUPS, 1, LONGER, 4 * (size_t)MIB + ways[i].of_a_group};
+        struct plan unbounded = {"8M", MOST_GROUPS, 1, LONGER, 0};
+
+        setenv("KOLO_TRANSPORT", ways[i].transport, 1);
+        assert_int_equal(run(RANKS_PROCESSES, 4, "4M", use_in_turns, &bounded), 0);
+        bounded.most *= 4;
+        assert_int_equal(run(RANKS_THREADS, 4, "4M", use_in_turns, &bounded), 0);
+        assert_int_equal(run(RANKS_PROCESSES, 4, "1G", use_in_turns, &unbounded), 0);
+        assert_int_equal(ko_links_held(), 0); /* of the threads' groups, which are freed */
+    }
+    setenv("KOLO_TRANSPORT", "shm", 1);
 }
 
 /* Whatever is not in use has no memory when it is used again. */
 static void groups_are_used_again(void **state)
 {
-    struct plan plan = {"0", 3, 3, LONG, SIZE_MAX};
+    static const char *const transports[] = {"tcp", "rdma", "shm"}; /* that of the next cases */
+    struct plan plan = {"0", 3, 2, LONG, SIZE_MAX};
 
     (void)state;
-    for (int n = 2; n <= 5; n += n - 1) {
+    for (int i = 0; i < 2 * 3; i++) {
+        const int n = i % 2 ? 5 : 2;
+
+        setenv("KOLO_TRANSPORT", transports[i / 2], 1);
         assert_int_equal(run(RANKS_PROCESSES, n, "0", use_in_turns, &plan), 0);
         assert_int_equal(run(RANKS_THREADS, n, "0", use_in_turns, &plan), 0);
     }
@@ -147,13 +160,12 @@ static void groups_are_used_again(void **state)
 
 /* ---- several threads of each rank ------------------------------------------------------------ */
 
-enum { NTHREADS = 4, NCALLS = IS_SANITIZED ? 4 : 12 };
+enum { NTHREADS = 4, NCALLS = IS_SANITIZED ? 4 : 8 };
 
 struct user {
     pthread_t thread;
     kolo_group *group;
     int failed;
-    char text[200];
 };
 
 static void *use_own(void *argument)

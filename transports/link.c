@@ -102,7 +102,34 @@ int ko_link_open(struct ko_link *link, struct ko_wire *wire)
                                               : ko_message_link_start(link);
 }
 
-static void free_slots(const struct ko_link *link, unsigned char *slots)
+/* ---- memory for long slices ------------------------------------------------------------------ */
+
+static atomic_size_t held;
+
+size_t ko_links_held(void)
+{
+    return atomic_load_explicit(&held, memory_order_relaxed);
+}
+
+void ko_link_count_held(struct ko_link *link, size_t more, size_t less)
+{
+    link->nheld += more - less;
+    atomic_fetch_add(&held, more - less);
+    if (link->held)
+        atomic_fetch_add(link->held, more - less);
+}
+
+void ko_link_give_back(struct ko_link *link)
+{
+    if (link->outbox)
+        ko_window_places_give_back(link);
+    else
+        ko_message_give_back(link);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+void ko_link_free_slots(const struct ko_link *link, unsigned char *slots)
 {
     if (link->has_own_slots)
         (void)kolo_mem_free(slots);
@@ -116,7 +143,7 @@ void ko_link_free(struct ko_link *link)
         return;
     if (link->foreign_out)
         ko_foreign_withdraw(link);
-    ko_window_places_end(link);
+    ko_link_count_held(link, 0, link->nheld);
     if (link->wire)
         link->wire->transport->hangup(link->wire);
     ko_references_free(link->references);
@@ -125,8 +152,8 @@ void ko_link_free(struct ko_link *link)
     for (int kind = 0; kind <= KO_FRAME_BYE; kind++)
         free(link->control[kind]);
     free(link->posts);
-    free_slots(link, link->out);
-    free_slots(link, link->in);
+    ko_link_free_slots(link, link->out);
+    ko_link_free_slots(link, link->in);
     free(link);
 }
 

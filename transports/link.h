@@ -78,6 +78,10 @@ struct ko_link {
     uint32_t slots, slice_bytes;
     size_t longest; /* bytes of a slice on this link: slice_bytes, or more once it has messages */
 
+    size_t nheld;        /* bytes of memory that long slices have taken and that stays for those to
+                            come; */
+    atomic_size_t *held; /* of all links of its owner, who sets this before it opens; or NULL */
+
     uint64_t sent;         /* slices committed or posted */
     uint64_t referenced;   /* of those, up to the last that refers to memory which is to stay */
     uint64_t flushed;      /* of those, up to the last before which nothing is referred to */
@@ -120,7 +124,8 @@ struct ko_link {
     unsigned char *out, *in; /* bodies of slots, made at first use; windows: foreign ones */
     bool has_own_slots;      /* out and in are of kolo_mem_alloc */
     bool may_hold;           /* set by the user: posts may wait for others, or for ko_link_push */
-    bool is_landed;          /* the next slice's body is in `in` */
+    bool is_landing;         /* a part of the next slice's body may be in `in` */
+    bool is_landed;          /* all of it is */
     bool has_notice;         /* a control message is in front: ko_link_hear takes it */
     uint64_t noticed;        /* those that it has taken */
 
@@ -135,6 +140,15 @@ int ko_link_open(struct ko_link *link, struct ko_wire *wire);
 
 /* Hangs up and frees. NULL is allowed. */
 void ko_link_free(struct ko_link *link);
+
+/* Bytes of memory that long slices have taken, of all links of this process. Any thread. */
+size_t ko_links_held(void);
+
+/* Gives back what of that is free. */
+void ko_link_give_back(struct ko_link *link);
+
+/* For its two bodies: it holds so much more, or less. */
+void ko_link_count_held(struct ko_link *link, size_t more, size_t less);
 
 /* Sends what is held. */
 int ko_link_push(struct ko_link *link);
@@ -190,5 +204,7 @@ bool ko_message_take(struct ko_link *link, struct ko_message *message, void *to,
 extern const struct ko_link_ops ko_window_link_ops, ko_message_link_ops;
 int ko_window_link_start(struct ko_link *link);
 int ko_message_link_start(struct ko_link *link);
+void ko_message_give_back(struct ko_link *link);
+void ko_link_free_slots(const struct ko_link *link, unsigned char *slots);
 
 #endif

@@ -32,7 +32,7 @@ static int free_post(struct ko_link *link)
     return link->flushed + link->slots > link->sent ? KOLO_OK : KO_AGAIN;
 }
 
-/* Slots, of memory that the transport likes best. */
+/* Slots, of memory that the transport likes best. They stay, for the next slices. */
 static int make_slots(struct ko_link *link, size_t n, unsigned char **slots)
 {
     void *memory = NULL;
@@ -45,7 +45,27 @@ static int make_slots(struct ko_link *link, size_t n, unsigned char **slots)
     else if (kolo_mem_alloc(n * link->longest, &memory))
         memory = NULL;
     *slots = memory;
-    return memory ? KOLO_OK : KOLO_E_NOMEM;
+    if (!memory)
+        return KOLO_E_NOMEM;
+    ko_link_count_held(link, n * link->longest, 0);
+    return KOLO_OK;
+}
+
+static void drop_slots(struct ko_link *link, size_t n, unsigned char **slots)
+{
+    if (!*slots)
+        return;
+    ko_link_free_slots(link, *slots);
+    *slots = NULL;
+    ko_link_count_held(link, 0, n * link->longest);
+}
+
+void ko_message_give_back(struct ko_link *link)
+{
+    if (!ko_link_is_flushed(link))
+        drop_slots(link, link->slots, &link->out);
+    if (!link->is_landing && !link->is_landed)
+        drop_slots(link, 1, &link->in);
 }
 
 static int message_room(struct ko_link *link, size_t nbytes, void **place)
@@ -136,10 +156,13 @@ static int message_peek(struct ko_link *link, const void **body)
 
     if (!link->is_landed) {
         err = make_slots(link, 1, &link->in);
-        if (!err)
-            err = link->wire->transport->land(link->wire, link->in);
         if (err)
             return err;
+        link->is_landing = true;
+        err = link->wire->transport->land(link->wire, link->in);
+        if (err)
+            return err;
+        link->is_landing = false;
         link->is_landed = true;
     }
     *body = link->in;

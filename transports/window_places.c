@@ -7,18 +7,6 @@
 #include "window.h"
 #include "window_memory.h"
 
-static atomic_size_t held;
-
-static void count(struct ko_link *link, size_t more, size_t less)
-{
-    atomic_size_t *const owners = link->places.held;
-
-    if (!owners)
-        return;
-    atomic_fetch_add(owners, more - less);
-    atomic_fetch_add(&held, more - less);
-}
-
 void ko_window_places_free(struct ko_link *link)
 {
     struct ko_window_places *places = &link->places;
@@ -70,7 +58,7 @@ int ko_window_reserve_place(struct ko_link *link)
     if (err)
         return err;
     places->reserved |= UINT64_C(1) << places->place;
-    count(link, nbytes, 0);
+    ko_link_count_held(link, nbytes, 0);
     return KOLO_OK;
 }
 
@@ -85,11 +73,6 @@ void ko_window_take_place(struct ko_link *link)
         places->next = 0;
         places->turn++;
     }
-}
-
-size_t ko_window_places_held(void)
-{
-    return atomic_load_explicit(&held, memory_order_relaxed);
 }
 
 /* What the peer has released it does not look at again. */
@@ -107,14 +90,6 @@ void ko_window_places_give_back(struct ko_link *link)
                                   nbytes))
             return;
         places->reserved &= ~(UINT64_C(1) << place);
-        count(link, 0, nbytes);
+        ko_link_count_held(link, 0, nbytes);
     }
-}
-
-void ko_window_places_end(struct ko_link *link)
-{
-    const int nplaces = __builtin_popcountll(link->places.reserved);
-
-    count(link, 0, (size_t)nplaces * ko_window_place(link->slice_bytes));
-    link->places.reserved = 0;
 }

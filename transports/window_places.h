@@ -22,7 +22,6 @@
 #ifndef KO_WINDOW_PLACES_H
 #define KO_WINDOW_PLACES_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,8 +39,6 @@ struct ko_window_places {
     uint64_t freed;      /* slots whose places are free again */
     uint32_t next_freed; /* freed % slots */
     unsigned char of[KO_MOST_SLOTS]; /* by slot: its place, counted from 1; 0: none */
-    atomic_size_t *held; /* bytes of places with memory, of all links of the owner, who sets this
-                            before the link opens; NULL: they are not counted */
 };
 
 struct ko_link;
@@ -69,12 +66,7 @@ int ko_window_reserve_place(struct ko_link *link);
 /* The next slot has the one that was chosen. */
 void ko_window_take_place(struct ko_link *link);
 
-/* Of all links of this process: bytes of places with memory. Any thread. */
-size_t ko_window_places_held(void);
-
-/* Takes the memory of all places that are free from them; and at the end of the link counts that of
- * all. */
+/* Takes the memory of all places that are free from them. */
 void ko_window_places_give_back(struct ko_link *link);
-void ko_window_places_end(struct ko_link *link);
 
 #endif
