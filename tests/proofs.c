@@ -3,6 +3,7 @@
 
 #include "coll.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,12 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+void proofs_keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 1 << 25);
+    mallopt(M_TRIM_THRESHOLD, 1 << 28);
+}
 
 bool proofs_are_wanted(int argc, char **argv)
 {

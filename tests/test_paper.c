@@ -395,6 +395,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(impossible_calls_are_refused),
     };
 
+    proofs_keep_memory();
     if (proofs_are_wanted(argc, argv))
         return proofs_run(argc, argv, false, nothing_is_left_out);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -386,6 +386,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_have_to_be_known),
     };
 
+    proofs_keep_memory();
     if (proofs_are_wanted(argc, argv))
         return proofs_run(argc, argv, true, nothing_is_left_out);
     return cmocka_run_group_tests(tests, NULL, NULL);
