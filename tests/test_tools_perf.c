@@ -389,8 +389,8 @@ static void test_sizes_are_read(void **state)
                  {"64M", 64 << 20},
                  {"2G", (size_t)2 << 30},
                  {"1T", (size_t)1 << 40}};
-    static const char *const wrong[] = {"",    "-1",  "x",    "8B", "1.3",     "1KK",
-                                        "nan", "inf", "1e99", "K",  "9999999T"};
+    static const char *const wrong[] = {"",    "-1",  "x",    "8B", "1.3",      "1KK",
+                                        "nan", "inf", "1e99", "K",  "9999999T", "1 "};
     size_t nbytes;
 
     (void)state;
