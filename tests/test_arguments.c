@@ -57,6 +57,30 @@ static int list_too_much(kolo_group *group, void *argument)
     return failed;
 }
 
+/* What is float32 in one of the two buffers alone has twice the length there. */
+static int train_too_much(kolo_group *group, void *argument)
+{
+    const size_t half = SIZE_MAX / 4 + 2; /* of elements of two bytes memory might have so many */
+    const kolo_step step = {.optimizer = KOLO_SGD, .number = 1};
+    const kolo_cast cast = {.from = KOLO_BFLOAT16, .to = KOLO_FLOAT32, .factor = 1};
+    float grad[2] = {0}, param[2] = {0}, found = 0;
+    const kolo_update update = {.grad = grad, .param = param, .count = half};
+    const kolo_tensor tensors[] = {{grad, param, 2}, {grad, param, half}};
+    int failed = 0;
+
+    (void)argument;
+    failed |= ranks_expect(
+        kolo_all_reduce_step(group, &update, KOLO_FLOAT16, KOLO_SUM, &step), KOLO_E_INVALID,
+        "all_reduce_step: 4611686018427387905 elements of float16 for 2 ranks are more than");
+    failed |=
+        ranks_expect(kolo_all_reduce_compressed(group, grad, param, half, KOLO_FLOAT16, KOLO_SUM),
+                     KOLO_E_INVALID, "elements of float32 for 2 ranks are more than memory has");
+    failed |=
+        ranks_expect(kolo_unscale(group, tensors, 2, &cast, &found), KOLO_E_INVALID,
+                     "unscale: tensor 1 of 4611686018427387905 elements is more than memory has");
+    return failed;
+}
+
 static int list_wrongly(kolo_group *group, void *argument)
 {
     const size_t counts[] = {2, 2};
@@ -287,6 +311,7 @@ static void wrong_arguments_are_named(void **state)
     assert_int_equal(ranks_run(&ranks, call_wrongly, NULL), 0);
     assert_int_equal(ranks_run(&ranks, list_wrongly, NULL), 0);
     assert_int_equal(ranks_run(&ranks, list_too_much, NULL), 0);
+    assert_int_equal(ranks_run(&ranks, train_too_much, NULL), 0);
     assert_int_equal(ranks_expect(kolo_work_wait(NULL, -1), KOLO_E_INVALID, "work is NULL"), 0);
     assert_int_equal(ranks_expect(kolo_work_test(NULL, &done), KOLO_E_INVALID, "work is NULL"), 0);
     assert_string_equal(kolo_work_error(NULL), "");
