@@ -5,6 +5,7 @@
 #include "exam.h"
 #include "ranks.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -176,6 +177,10 @@ static int call_wrongly(kolo_group *group, void *argument)
                            KOLO_E_INVALID, "all_reduce: -1 is no dtype");
     failed |= ranks_expect(kolo_all_reduce(group, in, out, 1, KOLO_INT8, KOLO_NOPS), KOLO_E_INVALID,
                            "all_reduce: 8 is no reduction; enum kolo_op lists them");
+    failed |= ranks_expect(kolo_all_reduce(group, in, out, 1, KOLO_INT8, (kolo_op)INT_MIN),
+                           KOLO_E_INVALID, "-2147483648 is no reduction");
+    failed |= ranks_expect(kolo_op_free(group, (kolo_op)INT_MIN), KOLO_E_INVALID,
+                           "-2147483648 is no reduction");
     failed |=
         ranks_expect(kolo_reduce_scatter(group, in, out, 1, KOLO_FLOAT32, KOLO_BXOR),
                      KOLO_E_UNSUPPORTED, "reduce_scatter: bxor is for integers, not for float32");
