@@ -161,7 +161,10 @@ static int check_unscaling(const kolo_tensor *tensors, size_t ntensors, const ko
     if (!err)
         err = ko_gradients_check(cast->to);
     for (size_t i = 0; i < ntensors && !err; i++)
-        if (tensors[i].count && (!tensors[i].in || !tensors[i].out))
+        if (tensors[i].count > SIZE_MAX / sizeof(float))
+            err = ko_fail(KOLO_E_INVALID, "%s: tensor %zu of %zu elements is more than memory has",
+                          unscale_name, i, tensors[i].count);
+        else if (tensors[i].count && (!tensors[i].in || !tensors[i].out))
             err = ko_fail(KOLO_E_INVALID, "%s: tensor %zu has no %s", unscale_name, i,
                           tensors[i].in ? "out" : "in");
     return err;

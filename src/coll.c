@@ -99,12 +99,18 @@ static bool buffer_count(const kolo_group *group, const struct ko_call *call, bo
     return !has_blocks(group, call, is_out) || extent(group, call, blocks, count);
 }
 
+/* A step's parameters are float32 whatever its gradients are. */
+static unsigned shift_of(const struct ko_call *call, bool is_out)
+{
+    return ko_dtype_shift(is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);
+}
+
 size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool is_out)
 {
     size_t count;
 
     (void)buffer_count(group, call, is_out, &count);
-    return count << ko_dtype_shift(is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);
+    return count << shift_of(call, is_out);
 }
 
 /* The first rank whose block ends where no memory is. */
@@ -141,12 +147,11 @@ static int check_buffer(const kolo_group *group, const struct ko_call *call, boo
                         bool is_needed)
 {
     const void *buffer = is_out ? call->out : call->in;
-    size_t count, nbytes;
+    size_t count;
 
-    if (!buffer_count(group, call, is_out, &count) ||
-        __builtin_mul_overflow(count, kolo_dtype_size(call->dtype), &nbytes))
+    if (!buffer_count(group, call, is_out, &count) || count > SIZE_MAX >> shift_of(call, is_out))
         return fail_length(group, call, is_out);
-    if (nbytes && is_needed && !buffer)
+    if (count && is_needed && !buffer)
         return ko_fail(KOLO_E_INVALID, "%s: %s is NULL, with %zu elements", ko_call_name(call),
                        is_out ? "out" : "in", count);
     return KOLO_OK;

@@ -29,11 +29,9 @@ int kolo_op_premul_sum(kolo_group *group, double factor, kolo_op *op)
 /* The op's place; NULL if the group has none such. Under the lock. */
 static struct ko_premul *find(kolo_group *group, kolo_op op)
 {
-    const int index = (int)op - KO_PREMUL;
+    const unsigned index = (unsigned)op - KO_PREMUL; /* huge of a smaller one */
 
-    return index >= 0 && index < KO_MOST_PREMULS && group->premuls[index].is_used
-               ? &group->premuls[index]
-               : NULL;
+    return index < KO_MOST_PREMULS && group->premuls[index].is_used ? &group->premuls[index] : NULL;
 }
 
 static int fail_unknown(kolo_op op)

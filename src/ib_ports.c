@@ -87,13 +87,14 @@ static int numa_of(const char *device)
     return ko_numa_of_device(folder);
 }
 
+/* As far as queue pairs can be told of entries: by one byte. */
 static void read_gids(const struct ko_ib *ib, struct ko_ib_context *context, int table,
                       struct ko_ib_port *port)
 {
     static const ko_ib_gid none;
     struct ko_ib_gid_entry entry;
 
-    for (int i = 0; i < table && port->ngids < KO_IB_GIDS_CAP; i++)
+    for (int i = 0; i < table && i <= UINT8_MAX && port->ngids < KO_IB_GIDS_CAP; i++)
         if (!ib->query_gid(context, (uint32_t)port->number, (uint32_t)i, &entry, 0, sizeof entry) &&
             memcmp(&entry.gid, &none, sizeof none) != 0)
             port->gids[port->ngids++] = (struct ko_ib_gid_row){i, (int)entry.gid_type, entry.gid};

@@ -5,6 +5,7 @@
 #include "exam.h"
 #include "ranks.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,6 +55,30 @@ static int list_too_much(kolo_group *group, void *argument)
     failed |=
         ranks_expect(kolo_scatter_v(group, in, &wide_sum, out, wide[mine], KOLO_FLOAT64, mine),
                      KOLO_E_INVALID, "scatter_v: rank 1's block in in, of 1 elements");
+    return failed;
+}
+
+/* What is float32 in one of the two buffers alone has twice the length there. */
+static int train_too_much(kolo_group *group, void *argument)
+{
+    const size_t half = SIZE_MAX / 4 + 2; /* of elements of two bytes memory might have so many */
+    const kolo_step step = {.optimizer = KOLO_SGD, .number = 1};
+    const kolo_cast cast = {.from = KOLO_BFLOAT16, .to = KOLO_FLOAT32, .factor = 1};
+    float grad[2] = {0}, param[2] = {0}, found = 0;
+    const kolo_update update = {.grad = grad, .param = param, .count = half};
+    const kolo_tensor tensors[] = {{grad, param, 2}, {grad, param, half}};
+    int failed = 0;
+
+    (void)argument;
+    failed |= ranks_expect(
+        kolo_all_reduce_step(group, &update, KOLO_FLOAT16, KOLO_SUM, &step), KOLO_E_INVALID,
+        "all_reduce_step: 4611686018427387905 elements of float16 for 2 ranks are more than");
+    failed |=
+        ranks_expect(kolo_all_reduce_compressed(group, grad, param, half, KOLO_FLOAT16, KOLO_SUM),
+                     KOLO_E_INVALID, "elements of float32 for 2 ranks are more than memory has");
+    failed |=
+        ranks_expect(kolo_unscale(group, tensors, 2, &cast, &found), KOLO_E_INVALID,
+                     "unscale: tensor 1 of 4611686018427387905 elements is more than memory has");
     return failed;
 }
 
@@ -152,6 +177,10 @@ static int call_wrongly(kolo_group *group, void *argument)
                            KOLO_E_INVALID, "all_reduce: -1 is no dtype");
     failed |= ranks_expect(kolo_all_reduce(group, in, out, 1, KOLO_INT8, KOLO_NOPS), KOLO_E_INVALID,
                            "all_reduce: 8 is no reduction; enum kolo_op lists them");
+    failed |= ranks_expect(kolo_all_reduce(group, in, out, 1, KOLO_INT8, (kolo_op)INT_MIN),
+                           KOLO_E_INVALID, "-2147483648 is no reduction");
+    failed |= ranks_expect(kolo_op_free(group, (kolo_op)INT_MIN), KOLO_E_INVALID,
+                           "-2147483648 is no reduction");
     failed |=
         ranks_expect(kolo_reduce_scatter(group, in, out, 1, KOLO_FLOAT32, KOLO_BXOR),
                      KOLO_E_UNSUPPORTED, "reduce_scatter: bxor is for integers, not for float32");
@@ -287,6 +316,7 @@ static void wrong_arguments_are_named(void **state)
     assert_int_equal(ranks_run(&ranks, call_wrongly, NULL), 0);
     assert_int_equal(ranks_run(&ranks, list_wrongly, NULL), 0);
     assert_int_equal(ranks_run(&ranks, list_too_much, NULL), 0);
+    assert_int_equal(ranks_run(&ranks, train_too_much, NULL), 0);
     assert_int_equal(ranks_expect(kolo_work_wait(NULL, -1), KOLO_E_INVALID, "work is NULL"), 0);
     assert_int_equal(ranks_expect(kolo_work_test(NULL, &done), KOLO_E_INVALID, "work is NULL"), 0);
     assert_string_equal(kolo_work_error(NULL), "");

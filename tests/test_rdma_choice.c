@@ -22,10 +22,10 @@ static const char *near_one;
 
 static int forget_wishes(void **state)
 {
-    static const char *const names[] = {"FAKEVERBS_DEVICES", "FAKEVERBS_SLOW", "FAKEVERBS_MTU",
-                                        "FAKEVERBS_BREAK",   "KOLO_IB_HCA",    "KOLO_IB_GID_INDEX",
-                                        "KOLO_IB_TC",        "KOLO_IB_SL",     "KOLO_IB_PKEY",
-                                        "KOLO_IB_RETRY",     "KOLO_IB_TIMEOUT"};
+    static const char *const names[] = {
+        "FAKEVERBS_GIDS",  "FAKEVERBS_DEVICES", "FAKEVERBS_SLOW",    "FAKEVERBS_MTU",
+        "FAKEVERBS_BREAK", "KOLO_IB_HCA",       "KOLO_IB_GID_INDEX", "KOLO_IB_TC",
+        "KOLO_IB_SL",      "KOLO_IB_PKEY",      "KOLO_IB_RETRY",     "KOLO_IB_TIMEOUT"};
 
     (void)state;
     near_one = NULL;
@@ -83,6 +83,18 @@ static void what_is_asked_for(void **state)
     assert_int_equal(attr.path.traffic_class, 106);
     assert_int_equal(attr.path.sl, 5);
     assert_int_equal(attr.path.sgid_index, 1);
+}
+
+/* Queue pairs are told of an entry of the GID table by one byte. */
+static void long_tables_are_read_as_far_as_they_can_be_used(void **state)
+{
+    (void)state;
+    setenv("FAKEVERBS_GIDS", "256", 1);
+    assert_int_equal(join().path.sgid_index, 255);
+    setenv("FAKEVERBS_GIDS", "300", 1);
+    assert_int_equal(join().path.sgid_index, 1);
+    setenv("FAKEVERBS_GIDS", "2147483646", 1);
+    assert_int_equal(join().path.sgid_index, 1);
 }
 
 /* On InfiniBand the other end is found by its number, not by a GID. */
@@ -365,6 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(what_usually_holds),
                                        TEST(what_is_asked_for),
+                                       TEST(long_tables_are_read_as_far_as_they_can_be_used),
                                        TEST(service_levels_of_infiniband),
                                        TEST(packets_that_both_ends_take),
                                        TEST(partitions),

@@ -124,6 +124,7 @@ static void test_what_is_no_json_is_refused(void **state)
                                            {"-", "no value"},
                                            {"+1", "no value"},
                                            {"NaN", "no value"},
+                                           {"[1e308, -1e309]", "too large"},
                                            {"nul", "no value"},
                                            {"\"a", "does not end"},
                                            {"\"a\nb\"", "does not end"},

@@ -389,8 +389,8 @@ static void test_sizes_are_read(void **state)
                  {"64M", 64 << 20},
                  {"2G", (size_t)2 << 30},
                  {"1T", (size_t)1 << 40}};
-    static const char *const wrong[] = {"",    "-1",  "x",    "8B", "1.3",     "1KK",
-                                        "nan", "inf", "1e99", "K",  "9999999T"};
+    static const char *const wrong[] = {"",    "-1",  "x",    "8B", "1.3",      "1KK",
+                                        "nan", "inf", "1e99", "K",  "9999999T", "1 "};
     size_t nbytes;
 
     (void)state;
@@ -501,6 +501,40 @@ static void test_what_is_written_can_be_read(void **state)
     ko_perf_report_free(&read);
 }
 
+/* Of one row with these three numbers; "": it is one. */
+static const char *read_numbers(const char *root, const char *wrong, const char *sample)
+{
+    struct ko_perf_report read = {0};
+    char path[] = "/tmp/test-perf-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    int err;
+
+    assert_non_null(file);
+    fprintf(file,
+            "{\"ranks\": 2, \"rows\": [{\"collective\": \"a\", \"type\": \"b\", \"redop\": \"c\", "
+            "\"bytes\": 8, \"count\": 1, \"root\": %s, "
+            "\"in_place\": {\"wrong\": %s, \"samples_us\": [%s]}}]}",
+            root, wrong, sample);
+    fclose(file);
+    err = ko_perf_json_read(path, &read);
+    unlink(path);
+    ko_perf_report_free(&read);
+    return err ? kolo_last_error() : "";
+}
+
+static void test_numbers_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    assert_string_equal(read_numbers("-1", "0", "0"), "");
+    assert_string_equal(read_numbers("2147483647", "null", "1e15"), "");
+    assert_non_null(strstr(read_numbers("2147483648", "0", "1"), "a row has no root"));
+    assert_non_null(strstr(read_numbers("-1e300", "0", "1"), "a row has no root"));
+    assert_non_null(strstr(read_numbers("-1", "1e300", "1"), "a row has no number of wrong"));
+    assert_non_null(strstr(read_numbers("-1", "0", "1e300"), "a sample is not a number"));
+    assert_non_null(strstr(read_numbers("-1", "0", "-1"), "a sample is not a number"));
+    assert_non_null(strstr(read_numbers("-1", "0", "1e999"), "too large"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -521,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_names_of_types_of_both_worlds),
         cmocka_unit_test(test_reports_add_up),
         cmocka_unit_test(test_what_is_written_can_be_read),
+        cmocka_unit_test(test_numbers_that_cannot_be_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

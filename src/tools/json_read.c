@@ -9,6 +9,7 @@
 #include "status.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -186,6 +187,8 @@ static int read_number(struct reader *reader, struct ko_json *value)
         return wrong(reader, "this is no value");
     value->kind = KO_JSON_NUMBER;
     value->number = strtod(reader->at, NULL);
+    if (!isfinite(value->number))
+        return wrong(reader, "this number is too large");
     reader->at = at;
     return KOLO_OK;
 }

@@ -186,11 +186,12 @@ static int listen_to(struct ko_nodes *nodes, int attempt, int machine, int passe
         *life = (struct ko_life){.beats = beats};
         return KOLO_OK;
     }
-    if (life->silent_ms < 0)
+    if (life->silent_ms < 0 || !nodes->lost_after_ms)
         return KOLO_OK;
-    life->silent_ms += passed_ms;
-    if (!nodes->lost_after_ms || life->silent_ms < nodes->lost_after_ms)
+    if (passed_ms < nodes->lost_after_ms - life->silent_ms) {
+        life->silent_ms += passed_ms;
         return KOLO_OK;
+    }
     snprintf(why, sizeof why, "its kolorun has said nothing for %g s (--lost-after)",
              nodes->lost_after_ms / 1000.0);
     return lose(nodes, attempt, machine, why);

@@ -33,7 +33,8 @@ int ko_bytes_read(const char *text, size_t *nbytes)
     static const char units[] = "KMGT";
     char *end;
     double number = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    const int letter = *end & ~0x20; /* its capital; of a space, nothing */
+    const char *unit = letter ? strchr(units, letter) : NULL;
 
     if (end == text || !isfinite(number) || number < 0)
         return -1;

@@ -8,8 +8,12 @@
 #include "perf.h"
 #include "status.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
+
+/* More wrong elements, or microseconds, there are not. */
+static const double MOST = 1e15;
 
 /* ---- writing ----------------------------------------------------------------------------- */
 
@@ -120,7 +124,7 @@ static int read_samples(const struct ko_json *list, struct ko_perf_figures *figu
         return KOLO_E_NOMEM;
     for (const struct ko_json *item = ko_json_first(list); item; item = ko_json_next(item)) {
         figures->samples[i] = ko_json_number(item, -1);
-        if (figures->samples[i++] < 0)
+        if (figures->samples[i] < 0 || figures->samples[i++] > MOST)
             return ko_fail(KOLO_E_INVALID, "a sample is not a number of microseconds");
     }
     figures->nsamples = (int)n;
@@ -130,11 +134,15 @@ static int read_samples(const struct ko_json *list, struct ko_perf_figures *figu
 
 static int read_form(const struct ko_json *form, struct ko_perf_figures *figures)
 {
+    const double nwrong = figure(form, "wrong");
+
     figures->nwrong = -1;
     if (ko_json_kind(form) != KO_JSON_OBJECT)
         return KOLO_OK;
+    if (nwrong < -1 || nwrong > MOST)
+        return ko_fail(KOLO_E_INVALID, "a row has no number of wrong elements");
     figures->is_measured = true;
-    figures->nwrong = (int64_t)figure(form, "wrong");
+    figures->nwrong = (int64_t)nwrong;
     figures->algbw = fmax(0, figure(form, "algbw"));
     figures->busbw = fmax(0, figure(form, "busbw"));
     figures->cost.cpu_us = figure(form, "cpu_us");
@@ -153,6 +161,7 @@ static int read_row(const struct ko_json *object, struct ko_perf_report *report)
 {
     struct ko_perf_row row = {0};
     double nbytes = figure(object, "bytes"), count = figure(object, "count");
+    double root = figure(object, "root");
     int err = copy_text(object, "collective", row.collective, sizeof row.collective);
 
     if (!err)
@@ -161,12 +170,14 @@ static int read_row(const struct ko_json *object, struct ko_perf_report *report)
         err = copy_text(object, "redop", row.op, sizeof row.op);
     if (!err && !(nbytes >= 0 && nbytes < 0x1p53 && count >= 0 && count < 0x1p53))
         err = ko_fail(KOLO_E_INVALID, "a row has no bytes or count");
+    if (!err && (root < -1 || root > INT_MAX))
+        err = ko_fail(KOLO_E_INVALID, "a row has no root");
     for (int form = 0; form < KO_PERF_NFORMS && !err; form++)
         err = read_form(ko_json_member(object, ko_perf_form_name(form)), &row.forms[form]);
     if (!err) {
         row.nbytes = (size_t)nbytes;
         row.count = (size_t)count;
-        row.root = (int)figure(object, "root");
+        row.root = (int)root;
         err = ko_perf_report_add(report, &row);
     }
     if (err)

@@ -132,6 +132,11 @@ static bool has_table(const struct double_device *device)
     return device->kind == DOUBLE_ROCE || device->kind == DOUBLE_PLAIN;
 }
 
+static int count_gids(const struct double_device *device)
+{
+    return has_table(device) ? (int)double_number("FAKEVERBS_GIDS", DOUBLE_GIDS) : 1;
+}
+
 extern int double_poll_cq(struct ko_ib_cq *base, int cap, struct ko_ib_wc *wc);
 extern int double_req_notify_cq(struct ko_ib_cq *base, int solicited_only);
 extern int double_post_send(struct ko_ib_qp *base, struct ko_ib_send *wr, struct ko_ib_send **bad);
@@ -189,7 +194,7 @@ int ibv_query_port(struct ko_ib_context *context, uint8_t port, struct ko_ib_por
         .state = double_lists("FAKEVERBS_DOWN", device->name) ? KO_IB_PORT_DOWN : KO_IB_PORT_ACTIVE,
         .max_mtu = 5,
         .active_mtu = (int)double_number("FAKEVERBS_MTU", 3),
-        .gid_tbl_len = has_table(device) ? DOUBLE_GIDS : 1,
+        .gid_tbl_len = count_gids(device),
         .pkey_tbl_len = 4,
         .lid = device->kind == DOUBLE_IB ? 17 : 0,
         .active_width = double_lists("FAKEVERBS_SLOW", device->name) ? 1 : 2, /* or 4 lanes */
@@ -209,7 +214,7 @@ uint64_t fakeverbs_sent(const char *device)
     return sent;
 }
 
-/* Link-local and its address, each as RoCE v1 and v2. */
+/* Link-local first and its address last, each as RoCE v1 and v2; what lies between is empty. */
 int _ibv_query_gid_ex(struct ko_ib_context *context, uint32_t port, uint32_t index,
                       struct ko_ib_gid_entry *entry, uint32_t flags, size_t nbytes)
 {
@@ -218,11 +223,13 @@ int _ibv_query_gid_ex(struct ko_ib_context *context, uint32_t port, uint32_t ind
     int error = double_break("ibv_query_gid");
 
     (void)flags;
-    if (error || port != 1 || nbytes < sizeof *entry ||
-        index >= (has_table(device) ? DOUBLE_GIDS : 1))
+    if (error || port != 1 || nbytes < sizeof *entry || index >= (uint32_t)count_gids(device))
         return error ? error : ENODATA;
     *entry = (struct ko_ib_gid_entry){.gid_index = index, .port_num = port};
-    memcpy(entry->gid.raw, index < 2 ? local : device->address.raw, 16);
+    if (index < 2)
+        memcpy(entry->gid.raw, local, 16);
+    else if (index + 2 >= (uint32_t)count_gids(device))
+        entry->gid = device->address;
     if (has_table(device))
         entry->gid_type = index % 2 ? KO_IB_GID_ROCE_V2 : KO_IB_GID_ROCE_V1;
     return 0;

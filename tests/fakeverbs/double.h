@@ -15,6 +15,7 @@
  *                            one named siw... raises SIGPIPE, as that does if the peer has closed
  *   FAKEVERBS_DOWN=NAME,...  adapters whose port is down
  *   FAKEVERBS_SLOW=NAME,...  adapters of 25 Gb/s, the others have 100
+ *   FAKEVERBS_GIDS=N         entries of each port's GID table, an even number; 4 unless it says so
  *   FAKEVERBS_MTU=CODE       of all ports' packets: 1, 256 bytes, to 5, 4096; 3 unless it says so
  *   FAKEVERBS_BREAK=FUNCTION[@N[-M]]=ERRNO,...  the function fails, from its N-th call to the M-th;
  *                            "request": the N-th to the M-th request to send, wherever in a list
