@@ -284,27 +284,35 @@ static bool has_updates(const struct ko_session *session)
     return !STAILQ_EMPTY(&session->updates.list);
 }
 
-static bool has_wakes(const struct ko_session *session)
+static bool has_wakes(struct ko_session *session)
 {
-    return !STAILQ_EMPTY(&session->wakes);
+    return !ko_table_wake_some(session->service->table, &session->wakes, 0);
 }
 
-/* True when all have been woken, who are answered in turns of their own. */
+/* True when all have been woken and told, who are answered in turns of their own. */
 static bool wake_some(struct ko_session *session)
 {
-    while (!ko_table_wake_some(session->service->table, &session->wakes, 1)) {
+    while (has_wakes(session)) {
         if (session->left <= 0)
             return false;
+        ko_table_wake_some(session->service->table, &session->wakes, 1);
         ko_session_spend(session, 0);
     }
     return true;
 }
 
-static bool may_go_on(const struct ko_session *session)
+static bool may_go_on(struct ko_session *session)
 {
     return session->left > 0 &&
            (session->giving.is_on || has_updates(session) || has_wakes(session) ||
             ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND);
+}
+
+/* It is about to be answered. */
+static void hear_first(struct ko_session *session)
+{
+    ko_table_tell_first(session->service->table, &session->wakes);
+    session->scan.is_behind = true;
 }
 
 int ko_session_run(struct ko_session *session)
@@ -331,8 +339,10 @@ int ko_session_run(struct ko_session *session)
         }
         if (!session->deferred)
             err = scan_message(session);
-        if (!err)
+        if (!err && session->scan.is_behind)
             err = answer_message(session);
+        else if (!err)
+            hear_first(session);
     }
     ko_table_wake_later(session->service->table, NULL);
     session->service->at_work = NULL;
@@ -373,23 +383,26 @@ static void wake(struct ko_waiter *waiter)
     struct ko_session *session = (struct ko_session *)waiter;
 
     session->awake = true;
+    session->scan.is_behind = false;
     if (session->woken)
         session->woken(session);
 }
 
-/* Its being told counts against the turn of the one that has changed the value. */
+/* The bytes that it is told at once count against the turn of the one who is at work. */
 static void changed(struct ko_observer *observer, enum ko_change change, kolo_bytes key,
                     const struct ko_told *was, const struct ko_told *is)
 {
     struct ko_session *session =
         (struct ko_session *)(void *)((char *)observer - offsetof(struct ko_session, observer));
+    const size_t nbytes = key.nbytes + was->bytes.nbytes + is->bytes.nbytes;
+    const size_t told_nbytes = nbytes <= KO_UPDATES_SHORT ? nbytes : 0;
 
     if (session->is_leaving)
         return;
     if (!session->is_swamped)
         session->is_swamped = !ko_updates_note(session, change, key, was, is);
     if (session->service->at_work)
-        ko_session_spend(session->service->at_work, KO_UPDATES_SHORT);
+        session->service->at_work->left -= (int64_t)(told_nbytes / BYTES_PER_NS);
     if (session->woken)
         session->woken(session);
 }
@@ -404,7 +417,8 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
     session->listing.keys.budget = &service->budget;
     STAILQ_INIT(&session->updates.list);
     STAILQ_INIT(&session->aside.list);
-    STAILQ_INIT(&session->wakes);
+    STAILQ_INIT(&session->wakes.lists);
+    session->wakes.observer = &session->observer;
 }
 
 /* True when it watches no key any more. */
