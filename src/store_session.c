@@ -450,9 +450,8 @@ bool ko_session_close_some(struct ko_session *session)
     session->giving.view = session->comparing.view = NULL;
     session->giving.is_on = false;
     ko_buffer_free(&session->in);
-    ko_output_free(session);
     ko_buffer_free(&session->listing.keys);
-    return wake_some(session) && has_ended;
+    return wake_some(session) && ko_output_free_some(session) && has_ended;
 }
 
 void ko_session_close(struct ko_session *session)

@@ -81,7 +81,7 @@ struct ko_session {
     struct ko_buffer out; /* the end of its output (store_output.h) */
     struct {
         STAILQ_HEAD(, ko_piece) list;
-        size_t nbytes, room;
+        size_t nbytes, room, paid;
     } aside; /* what goes out before that */
     struct ko_will will;
     struct ko_wakes wakes;    /* who waits for what it has stored, or is to be told of it */
@@ -157,7 +157,7 @@ bool ko_session_drop_some(struct ko_session *session);
 
 /* Ends its wait, carries out its will and frees its buffers. */
 void ko_session_close(struct ko_session *session);
-/* The same, of a wait for many keys as much as a turn has time for; true when it has ended. */
+/* The same, of what is much as much as a turn has time for; true when it has ended. */
 bool ko_session_close_some(struct ko_session *session);
 
 #endif

@@ -84,6 +84,11 @@ static size_t paid_part(size_t cap)
     return cap > KO_BUFFER_FREE_PART ? cap - KO_BUFFER_FREE_PART : 0;
 }
 
+size_t ko_buffer_paid(const struct ko_buffer *buffer)
+{
+    return paid_part(buffer->cap);
+}
+
 static int pay(struct ko_buffer *buffer, size_t new_cap)
 {
     struct ko_budget *budget = buffer->budget;

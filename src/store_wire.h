@@ -63,6 +63,8 @@ struct ko_buffer {
 #define KO_BUFFER_FREE_PART ((size_t)16 << 10)
 
 size_t ko_buffer_fill(const struct ko_buffer *buffer);
+/* What it counts for with its budget. */
+size_t ko_buffer_paid(const struct ko_buffer *buffer);
 const uint8_t *ko_buffer_bytes(const struct ko_buffer *buffer);
 /* Makes room for nbytes more at tail; KOLO_E_NOMEM changes nothing. */
 int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes);
