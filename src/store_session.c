@@ -129,11 +129,16 @@ static int field_size(struct ko_session *session, size_t *nbytes)
     return KOLO_OK;
 }
 
-/* So much of a message has come that the rest of a field may be expected. */
+/* So much of a message has come that the rest of a field may be expected; of a list nobody knows
+ * how much is to come. */
 static int wait_for_rest(struct ko_session *session)
 {
-    if (ko_buffer_fill(&session->in) >= EXPECTED_FROM)
-        ko_buffer_expect(&session->in, session->scan.need + SMALLEST_READ);
+    struct ko_buffer *in = &session->in;
+
+    if (ko_buffer_fill(in) < EXPECTED_FROM)
+        return KO_AGAIN;
+    if (!session->scan.operation->is_list || !ko_buffer_stay(in))
+        ko_buffer_expect(in, session->scan.need + SMALLEST_READ);
     return KO_AGAIN;
 }
 
@@ -301,11 +306,28 @@ static bool wake_some(struct ko_session *session)
     return true;
 }
 
+static bool has_rests(const struct ko_session *session)
+{
+    return ko_buffer_has_rest(&session->in) || ko_buffer_has_rest(&session->listing.keys);
+}
+
+/* True when nothing is left of long messages and lists that are done with. */
+static bool drop_rests(struct ko_session *session)
+{
+    struct ko_buffer *buffer;
+
+    while (session->left > 0 && has_rests(session)) {
+        buffer = ko_buffer_has_rest(&session->in) ? &session->in : &session->listing.keys;
+        ko_session_spend(session, ko_buffer_drop_some(buffer));
+    }
+    return !has_rests(session);
+}
+
 static bool may_go_on(struct ko_session *session)
 {
     return session->left > 0 &&
-           (session->giving.is_on || has_updates(session) || has_wakes(session) ||
-            ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND);
+           (session->giving.is_on || has_rests(session) || has_updates(session) ||
+            has_wakes(session) || ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND);
 }
 
 /* It is about to be answered. */
@@ -329,6 +351,8 @@ int ko_session_run(struct ko_session *session)
             wake_some(session);
             continue;
         }
+        if (!drop_rests(session))
+            continue;
         if (has_updates(session) && !session->giving.is_on) {
             err = ko_updates_give(session);
             continue;
@@ -432,6 +456,13 @@ static bool end_watches_some(struct ko_session *session)
     return ko_updates_drop_some(session);
 }
 
+static void leave_buffer(struct ko_buffer *buffer)
+{
+    ko_buffer_consume(buffer, ko_buffer_fill(buffer));
+    if (!ko_buffer_has_rest(buffer))
+        ko_buffer_free(buffer);
+}
+
 bool ko_session_close_some(struct ko_session *session)
 {
     bool has_ended;
@@ -449,9 +480,9 @@ bool ko_session_close_some(struct ko_session *session)
     ko_table_unview(session->service->table, session->comparing.view);
     session->giving.view = session->comparing.view = NULL;
     session->giving.is_on = false;
-    ko_buffer_free(&session->in);
-    ko_buffer_free(&session->listing.keys);
-    return wake_some(session) && ko_output_free_some(session) && has_ended;
+    leave_buffer(&session->in);
+    leave_buffer(&session->listing.keys);
+    return wake_some(session) && drop_rests(session) && ko_output_free_some(session) && has_ended;
 }
 
 void ko_session_close(struct ko_session *session)
