@@ -281,6 +281,26 @@ static void who_watches_asks(void **state)
     free_crowd(crowd);
 }
 
+/* What others change while he is told goes before what he changes himself then: each hears of all
+ * in one order, he his answer before. */
+static void who_asks_meanwhile_hears_in_order(void **state)
+{
+    struct crowd *crowd = new_crowd(WATCHES N);
+    struct ko_session *last = &crowd->watchers[WATCHERS - 1];
+
+    (void)state;
+    begin(crowd, "01" K V);
+    turn_of(last, "03" N ONE);
+    assert_true(last->has_more);
+    turn_of(crowd->third, "01" K W);
+    store_gets(last, CREATED K EMPTY V ONE UPDATED K V W CREATED N EMPTY "0100000000000000 31");
+    assert_int_equal(store_run(crowd->third), KOLO_OK);
+    assert_int_equal(store_run(crowd->busy), KOLO_OK);
+    have_heard(crowd, 0, WATCHERS - 1,
+               CREATED K EMPTY V UPDATED K V W CREATED N EMPTY "0100000000000000 31");
+    free_crowd(crowd);
+}
+
 /* Also those who wait are woken, before all who watch have been told. */
 static void who_waits_is_woken_first(void **state)
 {
@@ -297,11 +317,15 @@ static void who_waits_is_woken_first(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_are_told_in_turns),   cmocka_unit_test(changes_come_in_their_order),
-        cmocka_unit_test(who_comes_and_goes),      cmocka_unit_test(nobody_is_left),
-        cmocka_unit_test(who_has_changed_it_goes), cmocka_unit_test(a_full_store_tells),
-        cmocka_unit_test(who_watches_asks),        cmocka_unit_test(who_waits_is_woken_first)};
+    static const struct CMUnitTest tests[] = {cmocka_unit_test(all_are_told_in_turns),
+                                              cmocka_unit_test(changes_come_in_their_order),
+                                              cmocka_unit_test(who_comes_and_goes),
+                                              cmocka_unit_test(nobody_is_left),
+                                              cmocka_unit_test(who_has_changed_it_goes),
+                                              cmocka_unit_test(a_full_store_tells),
+                                              cmocka_unit_test(who_watches_asks),
+                                              cmocka_unit_test(who_asks_meanwhile_hears_in_order),
+                                              cmocka_unit_test(who_waits_is_woken_first)};
 
     return cmocka_run_group_tests_name("store news", tests, NULL, NULL);
 }
