@@ -346,6 +346,8 @@ static void expect_keys(struct ko_session *session)
     const size_t fill = ko_buffer_fill(keys);
     const int64_t left = ko_table_count(session->service->table) - (int64_t)session->scan.done;
 
+    if (fill > 2 * KO_LARGE_FROM && ko_buffer_stay(keys))
+        return;
     if (fill > KO_LARGE_FROM && keys->expected == 0 && left > 0)
         ko_buffer_expect(keys, fill / session->scan.done * (size_t)left * 9 / 8 + fill);
 }

@@ -25,7 +25,7 @@ static void append_in_place(struct ko_table *table, struct ko_entry *entry, kolo
     if (tail.nbytes > 0)
         memcpy(entry->value + entry->value_nbytes, tail.data, tail.nbytes);
     entry->value_nbytes += tail.nbytes;
-    ko_entry_tell(table, entry, &was);
+    ko_entry_tell(table, entry, was);
     ko_entry_wake_for_value(table, entry);
 }
 

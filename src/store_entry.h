@@ -2,8 +2,8 @@
  *
  * store_entry.h: the inside of a table, for the files that make it up: store_table.c has the keys
  * and their values, store_append.c makes values longer, store_views.c keeps those that are read,
- * store_waits.c has all that happens when a key changes, store_wakes.c wakes those who waited for
- * that. Threads as store_table.h says.
+ * store_waits.c has all that happens when a key comes, store_wakes.c wakes those who waited for
+ * that, store_news.c tells those who observe a key of its changes. Threads as store_table.h says.
  */
 #ifndef KO_STORE_ENTRY_H
 #define KO_STORE_ENTRY_H
@@ -32,10 +32,28 @@ struct ko_watch_list {
 
 /* One key that an observer looks at. */
 struct ko_sight {
-    LIST_ENTRY(ko_sight) of_entry;
+    TAILQ_ENTRY(ko_sight) of_entry;
     LIST_ENTRY(ko_sight) of_observer;
-    struct ko_entry *entry;
+    struct ko_sights *sights; /* among these */
     struct ko_observer *observer;
+    uint64_t since; /* so many changes had there been; of these it is not told */
+};
+
+/* Those who look at a key. */
+struct ko_sights {
+    TAILQ_HEAD(, ko_sight) list; /* oldest first */
+    struct ko_entry *entry;
+    size_t nnews; /* changes of it that are being told */
+};
+
+/* A change that is being told. */
+struct ko_news {
+    STAILQ_ENTRY(ko_news) link;
+    struct ko_sights *sights;
+    enum ko_change change;
+    struct ko_told was, is;
+    const struct ko_observer *knows; /* who has been told already; NULL: nobody has */
+    bool is_taken;                   /* its memory is the table's */
 };
 
 struct ko_item {
@@ -64,7 +82,7 @@ struct ko_entry {
     struct ko_watch_list *waits; /* for the key; NULL: nobody does */
     struct ko_watch_list *pops;  /* of those, the ones who may take a value out of the queue */
     struct ko_watch_list *meets; /* at the barrier of that name */
-    LIST_HEAD(, ko_sight) sights;
+    struct ko_sights *sights;    /* NULL: nobody looks at it */
     STAILQ_HEAD(, ko_item) queue;
     size_t nqueued;
     size_t nclaims;                  /* poppers who have been woken and may still pop */
@@ -88,6 +106,11 @@ struct ko_table {
     size_t used, cap;
     unsigned ngiven;        /* pieces of memory, given back */
     struct ko_wakes *later; /* where lists go that are to be woken; NULL: they are at once */
+    struct {
+        STAILQ_HEAD(, ko_news) list; /* oldest first, and told in this order */
+        struct ko_sight *next;       /* who is to be told of the first */
+        uint64_t nmade, ntold;
+    } news;
     uint64_t secret[2];
 };
 
@@ -126,6 +149,8 @@ void ko_entry_end_move(struct ko_table *table, struct ko_entry *entry);
 
 /* What observers are to be told of the value, before it changes, and then what it was and is. */
 struct ko_told ko_entry_see(struct ko_table *table, struct ko_entry *entry);
-void ko_entry_tell(struct ko_table *table, struct ko_entry *entry, struct ko_told *was);
+void ko_entry_tell(struct ko_table *table, struct ko_entry *entry, struct ko_told was);
+/* Tells *n of changes, which counts down, until so many changes have been told. */
+void ko_table_tell_some(struct ko_table *table, uint64_t nchanges, size_t *n);
 
 #endif

@@ -27,6 +27,8 @@ const struct ko_buffer *ko_output_first(const struct ko_session *session);
 /* So many bytes of that have gone. */
 void ko_output_consume(struct ko_session *session, size_t nbytes);
 
-void ko_output_free(struct ko_session *session);
+/* Gives back what its turn has time for, and all of it to the budget at once, so that nobody else
+ * is refused or cut off for what is on its way back; true when nothing is left. */
+bool ko_output_free_some(struct ko_session *session);
 
 #endif

@@ -129,11 +129,16 @@ static int field_size(struct ko_session *session, size_t *nbytes)
     return KOLO_OK;
 }
 
-/* So much of a message has come that the rest of a field may be expected. */
+/* So much of a message has come that the rest of a field may be expected; of a list nobody knows
+ * how much is to come. */
 static int wait_for_rest(struct ko_session *session)
 {
-    if (ko_buffer_fill(&session->in) >= EXPECTED_FROM)
-        ko_buffer_expect(&session->in, session->scan.need + SMALLEST_READ);
+    struct ko_buffer *in = &session->in;
+
+    if (ko_buffer_fill(in) < EXPECTED_FROM)
+        return KO_AGAIN;
+    if (!session->scan.operation->is_list || !ko_buffer_stay(in))
+        ko_buffer_expect(in, session->scan.need + SMALLEST_READ);
     return KO_AGAIN;
 }
 
@@ -284,27 +289,52 @@ static bool has_updates(const struct ko_session *session)
     return !STAILQ_EMPTY(&session->updates.list);
 }
 
-static bool has_wakes(const struct ko_session *session)
+static bool has_wakes(struct ko_session *session)
 {
-    return !STAILQ_EMPTY(&session->wakes);
+    return !ko_table_wake_some(session->service->table, &session->wakes, 0);
 }
 
-/* True when all have been woken, who are answered in turns of their own. */
+/* True when all have been woken and told, who are answered in turns of their own. */
 static bool wake_some(struct ko_session *session)
 {
-    while (!ko_table_wake_some(session->service->table, &session->wakes, 1)) {
+    while (has_wakes(session)) {
         if (session->left <= 0)
             return false;
+        ko_table_wake_some(session->service->table, &session->wakes, 1);
         ko_session_spend(session, 0);
     }
     return true;
 }
 
-static bool may_go_on(const struct ko_session *session)
+static bool has_rests(const struct ko_session *session)
+{
+    return ko_buffer_has_rest(&session->in) || ko_buffer_has_rest(&session->listing.keys);
+}
+
+/* True when nothing is left of long messages and lists that are done with. */
+static bool drop_rests(struct ko_session *session)
+{
+    struct ko_buffer *buffer;
+
+    while (session->left > 0 && has_rests(session)) {
+        buffer = ko_buffer_has_rest(&session->in) ? &session->in : &session->listing.keys;
+        ko_session_spend(session, ko_buffer_drop_some(buffer));
+    }
+    return !has_rests(session);
+}
+
+static bool may_go_on(struct ko_session *session)
 {
     return session->left > 0 &&
-           (session->giving.is_on || has_updates(session) || has_wakes(session) ||
-            ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND);
+           (session->giving.is_on || has_rests(session) || has_updates(session) ||
+            has_wakes(session) || ko_output_nbytes(session) < KO_SESSION_OUTPUT_BOUND);
+}
+
+/* It is about to be answered. */
+static void hear_first(struct ko_session *session)
+{
+    ko_table_tell_first(session->service->table, &session->wakes);
+    session->scan.is_behind = true;
 }
 
 int ko_session_run(struct ko_session *session)
@@ -321,6 +351,8 @@ int ko_session_run(struct ko_session *session)
             wake_some(session);
             continue;
         }
+        if (!drop_rests(session))
+            continue;
         if (has_updates(session) && !session->giving.is_on) {
             err = ko_updates_give(session);
             continue;
@@ -331,8 +363,10 @@ int ko_session_run(struct ko_session *session)
         }
         if (!session->deferred)
             err = scan_message(session);
-        if (!err)
+        if (!err && session->scan.is_behind)
             err = answer_message(session);
+        else if (!err)
+            hear_first(session);
     }
     ko_table_wake_later(session->service->table, NULL);
     session->service->at_work = NULL;
@@ -373,23 +407,26 @@ static void wake(struct ko_waiter *waiter)
     struct ko_session *session = (struct ko_session *)waiter;
 
     session->awake = true;
+    session->scan.is_behind = false;
     if (session->woken)
         session->woken(session);
 }
 
-/* Its being told counts against the turn of the one that has changed the value. */
+/* The bytes that it is told at once count against the turn of the one who is at work. */
 static void changed(struct ko_observer *observer, enum ko_change change, kolo_bytes key,
                     const struct ko_told *was, const struct ko_told *is)
 {
     struct ko_session *session =
         (struct ko_session *)(void *)((char *)observer - offsetof(struct ko_session, observer));
+    const size_t nbytes = key.nbytes + was->bytes.nbytes + is->bytes.nbytes;
+    const size_t told_nbytes = nbytes <= KO_UPDATES_SHORT ? nbytes : 0;
 
     if (session->is_leaving)
         return;
     if (!session->is_swamped)
         session->is_swamped = !ko_updates_note(session, change, key, was, is);
     if (session->service->at_work)
-        ko_session_spend(session->service->at_work, KO_UPDATES_SHORT);
+        session->service->at_work->left -= (int64_t)(told_nbytes / BYTES_PER_NS);
     if (session->woken)
         session->woken(session);
 }
@@ -404,7 +441,8 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
     session->listing.keys.budget = &service->budget;
     STAILQ_INIT(&session->updates.list);
     STAILQ_INIT(&session->aside.list);
-    STAILQ_INIT(&session->wakes);
+    STAILQ_INIT(&session->wakes.lists);
+    session->wakes.observer = &session->observer;
 }
 
 /* True when it watches no key any more. */
@@ -416,6 +454,13 @@ static bool end_watches_some(struct ko_session *session)
         ko_session_spend(session, 0);
     }
     return ko_updates_drop_some(session);
+}
+
+static void leave_buffer(struct ko_buffer *buffer)
+{
+    ko_buffer_consume(buffer, ko_buffer_fill(buffer));
+    if (!ko_buffer_has_rest(buffer))
+        ko_buffer_free(buffer);
 }
 
 bool ko_session_close_some(struct ko_session *session)
@@ -435,10 +480,9 @@ bool ko_session_close_some(struct ko_session *session)
     ko_table_unview(session->service->table, session->comparing.view);
     session->giving.view = session->comparing.view = NULL;
     session->giving.is_on = false;
-    ko_buffer_free(&session->in);
-    ko_output_free(session);
-    ko_buffer_free(&session->listing.keys);
-    return wake_some(session) && has_ended;
+    leave_buffer(&session->in);
+    leave_buffer(&session->listing.keys);
+    return wake_some(session) && drop_rests(session) && ko_output_free_some(session) && has_ended;
 }
 
 void ko_session_close(struct ko_session *session)

@@ -27,7 +27,9 @@
  * whether it was there when it was looked at. A LIST_KEYS has each key that is there all the while,
  * and may have one that comes or goes meanwhile. Who waits for what a client stores is woken in the
  * client's turns, and answered even if that is deleted before; who gives up before he is woken has
- * given up.
+ * given up. Who watches what it changes is told of that in these turns as well, of one change after
+ * the other, whoever makes them; and if he asks for something himself, he is told first of what had
+ * changed when his turn came.
  *
  * MULTI_GET of absent keys, and GET of an old client's, are answered when the keys have come, as
  * WAIT is; a GET of today's at once, with an empty value. Until then nothing behind them is looked
@@ -79,10 +81,10 @@ struct ko_session {
     struct ko_buffer out; /* the end of its output (store_output.h) */
     struct {
         STAILQ_HEAD(, ko_piece) list;
-        size_t nbytes, room;
+        size_t nbytes, room, paid;
     } aside; /* what goes out before that */
     struct ko_will will;
-    struct ko_wakes wakes;    /* who waits for what it has stored */
+    struct ko_wakes wakes;    /* who waits for what it has stored, or is to be told of it */
     struct ko_item *dropping; /* what was in a queue that has been deleted; NULL: nothing */
     struct {
         char *value; /* of the table; NULL: none */
@@ -124,6 +126,7 @@ struct ko_session {
         uint64_t done;                        /* items of a list that have been dealt with */
         size_t done_nbytes;                   /* of them */
         bool is_giving; /* a MULTI_GET's keys have come; done: values that are in out */
+        bool is_behind; /* it comes behind what its client is to be told of keys that it watches */
     } scan;
 };
 
@@ -154,7 +157,7 @@ bool ko_session_drop_some(struct ko_session *session);
 
 /* Ends its wait, carries out its will and frees its buffers. */
 void ko_session_close(struct ko_session *session);
-/* The same, of a wait for many keys as much as a turn has time for; true when it has ended. */
+/* The same, of what is much as much as a turn has time for; true when it has ended. */
 bool ko_session_close_some(struct ko_session *session);
 
 #endif

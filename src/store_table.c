@@ -232,7 +232,7 @@ void ko_table_drop_if_unused(struct ko_table *table, struct ko_entry *entry)
     struct ko_entry **slot = bucket_of(table, entry->hash);
 
     if (entry->value || entry->nqueued > 0 || entry->nclaims > 0 || entry->waits || entry->pops ||
-        entry->meets || !LIST_EMPTY(&entry->sights))
+        entry->meets || entry->sights)
         return;
     while (*slot != entry)
         slot = &(*slot)->next;
@@ -288,7 +288,7 @@ static void put_value(struct ko_table *table, struct ko_entry *entry, char *valu
     entry->value_nbytes = nbytes;
     entry->value_room = room;
     table->nvalues++;
-    ko_entry_tell(table, entry, &was);
+    ko_entry_tell(table, entry, was);
     ko_entry_wake_for_value(table, entry);
 }
 
@@ -418,7 +418,7 @@ bool ko_table_delete_leaving(struct ko_table *table, kolo_bytes key, struct ko_i
         return false;
     was = ko_entry_see(table, entry);
     drop_value(table, entry);
-    ko_entry_tell(table, entry, &was);
+    ko_entry_tell(table, entry, was);
     *left = ko_entry_leave_queue(entry);
     ko_table_drop_if_unused(table, entry);
     return true;
@@ -499,6 +499,7 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
 
     if (!table)
         return KOLO_E_NOMEM;
+    STAILQ_INIT(&table->news.list);
     table->cap = cap;
     table->nbuckets = KO_TABLE_FIRST_BUCKETS;
     table->blocks[0] = ko_table_take(table, KO_TABLE_FIRST_BUCKETS * sizeof **table->blocks);

@@ -38,8 +38,14 @@ struct ko_waiter {
     size_t nmissing;
 };
 
-/* Who is to be woken. */
-STAILQ_HEAD(ko_wakes, ko_watch_list);
+/* Who is to be woken, and told, of what somebody has stored. All zero but for STAILQ_INIT of the
+ * lists, and the observer, is nobody. */
+struct ko_wakes {
+    STAILQ_HEAD(, ko_watch_list) lists;
+    uint64_t news;                /* of the table's changes, up to this one are to be told */
+    struct ko_observer *observer; /* his own: told at once of what he changes, if all before it has
+                                     been told; NULL: he has none */
+};
 
 /* LOST: there is no memory to tell of it. */
 enum ko_change {
@@ -57,8 +63,8 @@ struct ko_told {
 
 /* Somebody who is told of every change of some keys' values. All zero but for changed is ready. */
 struct ko_observer {
-    /* Called from inside the function that changes the value, under the rules of wake, but that it
-     * may keep the values' views. */
+    /* Called from inside the function that changes the value, or ko_table_wake_some, under the
+     * rules of wake, but that it may keep the values' views. */
     void (*changed)(struct ko_observer *observer, enum ko_change change, kolo_bytes key,
                     const struct ko_told *was, const struct ko_told *is);
     LIST_HEAD(, ko_sight) sights;
@@ -157,12 +163,17 @@ int ko_table_wait_end(struct ko_table *table, struct ko_waiter *waiter);
  * at the barrier of that name. KO_AGAIN: waiter->wake will be called once, when it is. */
 int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size,
                      struct ko_waiter *waiter);
-/* From now on those who wait for what comes are not woken by the function that stores it, but put
- * into wakes, in time that does not depend on how many they are, to be woken by ko_table_wake_some:
- * whatever becomes of the key meanwhile. NULL: they are woken at once, as at first. */
+/* From now on those who wait for what comes, and who observe what changes, are not woken and told
+ * by the function that stores it, but put into wakes, in time that does not depend on how many they
+ * are, for ko_table_wake_some: whatever becomes of the key meanwhile. NULL: they are at once, as at
+ * first. */
 void ko_table_wake_later(struct ko_table *table, struct ko_wakes *wakes);
-/* Wakes up to n, in the order in which they came; true when all have been. */
+/* Wakes and tells up to n, in the order in which they came; true when all have been. Each is told
+ * of all changes in the order of these, whoever makes them: so changes of others, which came
+ * before, may have to be told first. */
 bool ko_table_wake_some(struct ko_table *table, struct ko_wakes *wakes, size_t n);
+/* All that has changed so far is among what wakes is to tell, if its observer observes anything. */
+void ko_table_tell_first(const struct ko_table *table, struct ko_wakes *wakes);
 /* Ends a wait without a wake, or a claim: a value that is left over wakes the next popper. Safe on
  * a waiter that has neither. */
 void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter);
@@ -171,8 +182,8 @@ bool ko_table_unwait_some(struct ko_table *table, struct ko_waiter *waiter, size
 /* True if a queue's value has woken it and it has not called ko_table_unwait since. */
 bool ko_waiter_has_claim(const struct ko_waiter *waiter);
 
-/* observer is told of every change of key's value until ko_table_unobserve_some, which ends it for
- * up to n of its keys. True when it has ended for all. */
+/* observer is told of every change of key's value from now on, until ko_table_unobserve_some, which
+ * ends it for up to n of its keys. True when it has ended for all. */
 int ko_table_observe(struct ko_table *table, kolo_bytes key, struct ko_observer *observer);
 bool ko_table_unobserve_some(struct ko_table *table, struct ko_observer *observer, size_t n);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What happens when a key changes: waits for keys, barriers, queues and observers. Waiters are
- * served in the order in which they came.
+ * What happens when a key comes: waits for keys, barriers and queues. Waiters are served in the
+ * order in which they came.
  *
  * A value of a queue is one popper's. It wakes no other, since clients of PyTorch take it for an
  * error to come too late. Yet whoever has been woken may die, give up, or never have wanted to pop:
@@ -258,81 +258,4 @@ bool ko_table_drop_some(struct ko_table *table, struct ko_item **left, size_t n)
         drop(table, item);
     }
     return !*left;
-}
-
-/* ---- observers ---------------------------------------------------------------------------- */
-
-int ko_table_observe(struct ko_table *table, kolo_bytes key, struct ko_observer *observer)
-{
-    struct ko_entry *entry = ko_table_find_or_make(table, key);
-    struct ko_sight *sight;
-
-    if (!entry)
-        return KOLO_E_NOMEM;
-    LIST_FOREACH(sight, &entry->sights, of_entry)
-    if (sight->observer == observer)
-        return KOLO_OK;
-    sight = ko_table_take(table, sizeof *sight);
-    if (!sight) {
-        ko_table_drop_if_unused(table, entry);
-        return KOLO_E_NOMEM;
-    }
-    sight->entry = entry;
-    sight->observer = observer;
-    LIST_INSERT_HEAD(&entry->sights, sight, of_entry);
-    LIST_INSERT_HEAD(&observer->sights, sight, of_observer);
-    return KOLO_OK;
-}
-
-bool ko_table_unobserve_some(struct ko_table *table, struct ko_observer *observer, size_t n)
-{
-    struct ko_sight *sight;
-
-    for (; n > 0 && (sight = LIST_FIRST(&observer->sights)); n--) {
-        LIST_REMOVE(sight, of_entry);
-        LIST_REMOVE(sight, of_observer);
-        ko_table_drop_if_unused(table, sight->entry);
-        ko_table_give(table, sight, sizeof *sight);
-    }
-    return LIST_EMPTY(&observer->sights);
-}
-
-/* Without observers nothing is kept. */
-struct ko_told ko_entry_see(struct ko_table *table, struct ko_entry *entry)
-{
-    struct ko_told told = {{entry->value, entry->value_nbytes}, NULL};
-
-    if (entry->value && !LIST_EMPTY(&entry->sights))
-        told.view = ko_entry_view(table, entry);
-    return told;
-}
-
-static bool is_lost(const struct ko_told *told)
-{
-    return told->bytes.data && !told->view;
-}
-
-/* was->bytes.data of a value that is lost points nowhere, but tells that there was one. */
-static enum ko_change change_of(const struct ko_told *was, const struct ko_told *is)
-{
-    if (is_lost(was) || is_lost(is))
-        return KO_CHANGE_LOST;
-    if (!was->view)
-        return KO_CHANGE_CREATED;
-    return is->view ? KO_CHANGE_UPDATED : KO_CHANGE_DELETED;
-}
-
-/* One that had neither value is told nothing. */
-void ko_entry_tell(struct ko_table *table, struct ko_entry *entry, struct ko_told *was)
-{
-    const kolo_bytes key = {entry->key, entry->key_nbytes};
-    struct ko_told is = ko_entry_see(table, entry);
-    enum ko_change change = change_of(was, &is);
-    struct ko_sight *sight;
-
-    if (was->bytes.data || is.bytes.data)
-        LIST_FOREACH(sight, &entry->sights, of_entry)
-    sight->observer->changed(sight->observer, change, key, was, &is);
-    ko_table_unview(table, was->view);
-    ko_table_unview(table, is.view);
 }

@@ -55,30 +55,40 @@ void ko_table_wake_later(struct ko_table *table, struct ko_wakes *wakes)
     table->later = wakes;
 }
 
+static void wake_list(struct ko_table *table, struct ko_watch_list *list, size_t *n)
+{
+    for (; *n > 0 && !TAILQ_EMPTY(&list->watches); --*n)
+        wake_first(table, list);
+}
+
 bool ko_table_wake_some(struct ko_table *table, struct ko_wakes *wakes, size_t n)
 {
     struct ko_watch_list *list;
 
-    while ((list = STAILQ_FIRST(wakes))) {
-        for (; n > 0 && !TAILQ_EMPTY(&list->watches); n--)
-            wake_first(table, list);
+    while ((list = STAILQ_FIRST(&wakes->lists))) {
+        wake_list(table, list, &n);
         if (!TAILQ_EMPTY(&list->watches))
             return false;
-        STAILQ_REMOVE_HEAD(wakes, link);
+        STAILQ_REMOVE_HEAD(&wakes->lists, link);
         ko_table_give(table, list, sizeof *list);
     }
-    return true;
+    ko_table_tell_some(table, wakes->news, &n);
+    return table->news.ntold >= wakes->news;
 }
 
 void ko_entry_wake_all(struct ko_table *table, struct ko_watch_list **home)
 {
-    struct ko_wakes now = STAILQ_HEAD_INITIALIZER(now);
     struct ko_watch_list *list = *home;
+    size_t n = SIZE_MAX;
 
     if (!list)
         return;
     *home = NULL;
     list->home = NULL;
-    STAILQ_INSERT_TAIL(table->later ? table->later : &now, list, link);
-    ko_table_wake_some(table, &now, SIZE_MAX);
+    if (table->later) {
+        STAILQ_INSERT_TAIL(&table->later->lists, list, link);
+        return;
+    }
+    wake_list(table, list, &n);
+    ko_table_give(table, list, sizeof *list);
 }

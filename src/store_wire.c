@@ -8,9 +8,14 @@
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* CHEAP: so little is moved to a buffer's front before it becomes more. */
 enum { SMALLEST = 256, CHEAP = 64 << 10 };
+
+/* Of a buffer that stays where it is: what it takes, and gives back, at a time. */
+enum { AT_ONCE = 64 << 10 };
 
 /* ---- opcodes ------------------------------------------------------------------------------ */
 
@@ -84,6 +89,11 @@ static size_t paid_part(size_t cap)
     return cap > KO_BUFFER_FREE_PART ? cap - KO_BUFFER_FREE_PART : 0;
 }
 
+size_t ko_buffer_paid(const struct ko_buffer *buffer)
+{
+    return paid_part(buffer->cap);
+}
+
 static int pay(struct ko_buffer *buffer, size_t new_cap)
 {
     struct ko_budget *budget = buffer->budget;
@@ -146,11 +156,45 @@ static void move_to_front(struct ko_buffer *buffer)
     buffer->tail = fill;
 }
 
+/* The addresses are taken at once, and of memory the system gives what is touched. */
+bool ko_buffer_stay(struct ko_buffer *buffer)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), fill = ko_buffer_fill(buffer);
+    const size_t room = (buffer->budget->cap + KO_BUFFER_FREE_PART) / page * page + page;
+    void *wide;
+
+    if (buffer->touched > 0)
+        return true;
+    if (fill == 0 || room < buffer->cap || ko_fault(KO_FAULT_ALLOC))
+        return false;
+    wide = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                0);
+    if (wide == MAP_FAILED)
+        return false;
+    memcpy(wide, ko_buffer_bytes(buffer), fill);
+    free(buffer->data);
+    buffer->data = wide;
+    buffer->head = 0;
+    buffer->tail = fill;
+    buffer->room = room;
+    buffer->touched = buffer->cap;
+    buffer->budget->expected -= buffer->expected;
+    buffer->expected = 0;
+    return true;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* What a buffer that holds fill bytes is to have for nbytes more. */
 static size_t cap_for(const struct ko_buffer *buffer, size_t fill, size_t nbytes)
 {
     size_t cap = buffer->cap > 0 ? buffer->cap : SMALLEST;
 
+    if (buffer->touched > 0 && fill + nbytes <= buffer->room)
+        return smaller((fill + nbytes + AT_ONCE - 1) / AT_ONCE * AT_ONCE, buffer->room);
     while (cap < fill + fill / 2 + nbytes)
         cap *= 2;
     return cap > buffer->room && fill + nbytes <= buffer->room ? buffer->room : cap;
@@ -174,6 +218,8 @@ int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes)
     if (pay(buffer, cap))
         return KOLO_E_NOMEM;
     buffer->cap = cap;
+    if (buffer->touched > 0 && buffer->touched < cap)
+        buffer->touched = cap;
     if (cap <= buffer->room || widen(buffer, cap))
         return KOLO_OK;
     pay(buffer, old_cap); /* which undoes it */
@@ -184,7 +230,10 @@ int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes)
 void ko_buffer_free(struct ko_buffer *buffer)
 {
     unpay(buffer);
-    free(buffer->data);
+    if (buffer->touched > 0)
+        munmap(buffer->data, buffer->room);
+    else
+        free(buffer->data);
     *buffer = (struct ko_buffer){.budget = buffer->budget};
 }
 
@@ -195,8 +244,29 @@ void ko_buffer_consume(struct ko_buffer *buffer, size_t nbytes)
     if (buffer->head < buffer->tail)
         return;
     buffer->head = buffer->tail = 0;
-    if (buffer->cap > KO_BUFFER_FREE_PART)
+    if (buffer->touched > 0) {
+        unpay(buffer);
+        buffer->cap = 0;
+    } else if (buffer->cap > KO_BUFFER_FREE_PART) {
         ko_buffer_free(buffer);
+    }
+}
+
+bool ko_buffer_has_rest(const struct ko_buffer *buffer)
+{
+    return buffer->touched > 0 && buffer->cap == 0;
+}
+
+size_t ko_buffer_drop_some(struct ko_buffer *buffer)
+{
+    const size_t part = smaller(buffer->touched, AT_ONCE);
+    const size_t kept = buffer->touched - part;
+
+    if (kept > 0 && !madvise(buffer->data + kept, part, MADV_DONTNEED))
+        buffer->touched = kept;
+    else
+        ko_buffer_free(buffer);
+    return part;
 }
 
 static void put(struct ko_buffer *buffer, const void *data, size_t nbytes)

@@ -15,6 +15,7 @@
 
 #include "store.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -56,6 +57,7 @@ struct ko_buffer {
     size_t head, tail, cap;
     size_t room;              /* of its memory; cap is what is used of that */
     size_t expected;          /* how much of the budget's is its */
+    size_t touched;           /* of a room that it stays in, at most so much; 0: it may move */
     struct ko_budget *budget; /* NULL: no limit */
 };
 
@@ -63,14 +65,23 @@ struct ko_buffer {
 #define KO_BUFFER_FREE_PART ((size_t)16 << 10)
 
 size_t ko_buffer_fill(const struct ko_buffer *buffer);
+/* What it counts for with its budget. */
+size_t ko_buffer_paid(const struct ko_buffer *buffer);
 const uint8_t *ko_buffer_bytes(const struct ko_buffer *buffer);
 /* Makes room for nbytes more at tail; KOLO_E_NOMEM changes nothing. */
 int ko_buffer_reserve(struct ko_buffer *buffer, size_t nbytes);
 /* It will come to hold nbytes more. Takes memory for them, if there is, so that what it holds need
  * not move as they come, which is when they count as used. */
 void ko_buffer_expect(struct ko_buffer *buffer, size_t nbytes);
-/* Drops nbytes at head; a buffer that becomes empty gives back what is beyond its free part. */
+/* It has something, and may come to hold all that its budget allows: from now on what it holds does
+ * not move. False: there are no addresses for that. */
+bool ko_buffer_stay(struct ko_buffer *buffer);
+/* Drops nbytes at head; a buffer that becomes empty gives back what is beyond its free part: one
+ * that stays to the budget, and the memory then in pieces. */
 void ko_buffer_consume(struct ko_buffer *buffer, size_t nbytes);
+/* Whether there are such pieces left; gives back one, and returns its length. */
+bool ko_buffer_has_rest(const struct ko_buffer *buffer);
+size_t ko_buffer_drop_some(struct ko_buffer *buffer);
 void ko_buffer_free(struct ko_buffer *buffer);
 
 /* These append. Room must have been reserved: 1, 4, 8, and 8 + nbytes. */

@@ -65,8 +65,20 @@ static void take_out(int *list, int *n, int client)
     *n = kept;
 }
 
+static void take_out_coming(struct client *by, int client)
+{
+    int kept = 0;
+
+    for (int i = 0; i < by->ncoming; i++)
+        if (by->coming[i].client != client)
+            by->coming[kept++] = by->coming[i];
+    by->ncoming = kept;
+}
+
 void stop_waiting(struct model *model, int c)
 {
+    for (int i = 0; i < CLIENTS; i++)
+        take_out_coming(&model->clients[i], c);
     for (int k = 0; k < KEYS; k++) {
         take_out(model->keys[k].waits, &model->keys[k].nwaits, c);
         take_out(model->keys[k].pops, &model->keys[k].npops, c);
@@ -117,11 +129,46 @@ static void come(struct model *model, int c, int k)
         model->woken[model->nwoken++] = c;
 }
 
-static void come_for_all(struct model *model, int k, int *list, int *n)
+static void come_later(struct model *model, int k, int *list, int *n)
 {
+    struct client *by = &model->clients[model->actor];
+
+    assert_true(by->ncoming + *n <= 2 * CLIENTS);
     for (int i = 0; i < *n; i++)
-        come(model, list[i], k);
+        by->coming[by->ncoming++] = (struct coming){list[i], k};
     *n = 0;
+}
+
+static void end_meeting(struct model *model, int c)
+{
+    expect_byte(&model->clients[c], KO_WIRE_STOP_WAITING);
+    model->clients[c].waits_in = KO_STORE_PING;
+}
+
+/* What the session lacks tells. */
+static bool is_woken(const struct model *model, const struct coming *coming)
+{
+    const struct client *client = &model->clients[coming->client];
+    const int lacks = coming->key < 0 ? 1 : __builtin_popcount(client->missing);
+
+    assert_true(client->session.waiter.nmissing <= (size_t)lacks);
+    return client->session.waiter.nmissing < (size_t)lacks;
+}
+
+void wake_so_far(struct model *model, int c)
+{
+    struct client *by = &model->clients[c];
+    int n = 0;
+
+    for (; n < by->ncoming && is_woken(model, &by->coming[n]); n++)
+        if (by->coming[n].key < 0)
+            end_meeting(model, by->coming[n].client);
+        else
+            come(model, by->coming[n].client, by->coming[n].key);
+    by->ncoming -= n;
+    memmove(by->coming, by->coming + n, (size_t)by->ncoming * sizeof *by->coming);
+    for (int i = 0; i < by->ncoming; i++)
+        assert_false(is_woken(model, &by->coming[i]));
 }
 
 static void wake_poppers(struct model *model, int k)
@@ -140,7 +187,7 @@ static void wake_poppers(struct model *model, int k)
 
 void come_into_queue(struct model *model, int k)
 {
-    come_for_all(model, k, model->keys[k].waits, &model->keys[k].nwaits);
+    come_later(model, k, model->keys[k].waits, &model->keys[k].nwaits);
     wake_poppers(model, k);
 }
 
@@ -199,8 +246,8 @@ void store(struct model *model, int k, const struct text *value)
                   key->has_value ? &key->value : &empty, &is);
     key->has_value = true;
     key->value = is;
-    come_for_all(model, k, key->waits, &key->nwaits);
-    come_for_all(model, k, key->pops, &key->npops);
+    come_later(model, k, key->waits, &key->nwaits);
+    come_later(model, k, key->pops, &key->npops);
 }
 
 void drop(struct model *model, int k)
@@ -223,11 +270,5 @@ void meet(struct model *model, int c, int k, int64_t n, int64_t size)
         return;
     }
     expect_byte(&model->clients[c], KO_WIRE_STOP_WAITING);
-    while (key->nmeets > 0) {
-        int met = key->meets[0];
-
-        take_out(key->meets, &key->nmeets, met);
-        expect_byte(&model->clients[met], KO_WIRE_STOP_WAITING);
-        model->clients[met].waits_in = KO_STORE_PING;
-    }
+    come_later(model, -1, key->meets, &key->nmeets);
 }
