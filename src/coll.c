@@ -63,179 +63,13 @@ const char *ko_call_name(const struct ko_call *call)
     return call->is_uneven ? names[call->what] : ko_collective_name(call->what);
 }
 
-/* ---- arguments --------------------------------------------------------------------------- */
-
-/* Whether the buffer has a block for each rank, on this one. */
-static bool has_blocks(const kolo_group *group, const struct ko_call *call, bool is_out)
-{
-    return ko_has_blocks(call->what, is_out) &&
-           (!ko_has_root(call->what) || call->root == group->rank);
-}
-
-/* Elements from a buffer's beginning to its last block's end; false: more than memory has. */
-static bool extent(const kolo_group *group, const struct ko_call *call,
-                   const struct ko_blocks *blocks, size_t *count)
-{
-    size_t end;
-
-    if (!call->is_uneven)
-        return !__builtin_mul_overflow(call->count, (size_t)group->size, count);
-    *count = 0;
-    for (int i = 0; i < group->size; i++) {
-        if (__builtin_add_overflow(blocks->counts[i], blocks->starts[i], &end))
-            return false;
-        *count = blocks->counts[i] && end > *count ? end : *count;
-    }
-    return true;
-}
-
-/* Elements of a buffer; false: more than memory has. */
-static bool buffer_count(const kolo_group *group, const struct ko_call *call, bool is_out,
-                         size_t *count)
-{
-    const struct ko_blocks *blocks = is_out ? &call->out_blocks : &call->in_blocks;
-
-    *count = call->count;
-    return !has_blocks(group, call, is_out) || extent(group, call, blocks, count);
-}
-
-/* A step's parameters are float32 whatever its gradients are. */
-static unsigned shift_of(const struct ko_call *call, bool is_out)
-{
-    return ko_dtype_shift(is_out && ko_call_has_step(call) ? KOLO_FLOAT32 : call->dtype);
-}
-
-size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool is_out)
-{
-    size_t count;
-
-    (void)buffer_count(group, call, is_out, &count);
-    return count << shift_of(call, is_out);
-}
-
-/* The first rank whose block ends where no memory is. */
-static int find_too_long(const kolo_group *group, const struct ko_blocks *blocks, size_t most)
-{
-    int rank = 0;
-
-    while (rank < group->size - 1 && blocks->counts[rank] <= most &&
-           blocks->starts[rank] <= most - blocks->counts[rank])
-        rank++;
-    return rank;
-}
-
-static int fail_length(const kolo_group *group, const struct ko_call *call, bool is_out)
-{
-    const struct ko_blocks *blocks = is_out ? &call->out_blocks : &call->in_blocks;
-    const size_t most = SIZE_MAX / kolo_dtype_size(call->dtype);
-    const bool has = has_blocks(group, call, is_out);
-    const int rank = call->is_uneven && has ? find_too_long(group, blocks, most) : group->rank;
-
-    if (!call->is_uneven)
-        return ko_fail(KOLO_E_INVALID,
-                       "%s: %zu elements of %s for %d ranks are more than memory has",
-                       ko_call_name(call), call->count, kolo_dtype_name(call->dtype), group->size);
-    return ko_fail(KOLO_E_INVALID,
-                   "%s: rank %d's block in %s, of %zu elements of %s from element %zu on, is more "
-                   "than memory has",
-                   ko_call_name(call), rank, is_out ? "out" : "in",
-                   has ? blocks->counts[rank] : call->count, kolo_dtype_name(call->dtype),
-                   has ? blocks->starts[rank] : 0);
-}
-
-static int check_buffer(const kolo_group *group, const struct ko_call *call, bool is_out,
-                        bool is_needed)
-{
-    const void *buffer = is_out ? call->out : call->in;
-    size_t count;
-
-    if (!buffer_count(group, call, is_out, &count) || count > SIZE_MAX >> shift_of(call, is_out))
-        return fail_length(group, call, is_out);
-    if (count && is_needed && !buffer)
-        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL, with %zu elements", ko_call_name(call),
-                       is_out ? "out" : "in", count);
-    return KOLO_OK;
-}
-
-static int fail_overlap(const struct ko_call *call)
-{
-    const char *where = ko_has_blocks(call->what, true)    ? "in is not out + rank*count"
-                        : ko_has_blocks(call->what, false) ? "out is not in + rank*count"
-                                                           : "are not the same";
-
-    if (call->what == KO_ALL_TO_ALL)
-        return ko_fail(KOLO_E_INVALID, "%s: in and out must be different buffers",
-                       ko_call_name(call));
-    return ko_fail(KOLO_E_INVALID, "%s: in and out overlap, and %s", ko_call_name(call), where);
-}
-
-static int check_buffers(const kolo_group *group, const struct ko_call *call)
-{
-    const bool is_root = !ko_has_root(call->what) || call->root == group->rank;
-    const bool needs_in = call->what != KO_SCATTER || is_root;
-    const bool needs_out = (call->what != KO_REDUCE && call->what != KO_GATHER) || is_root;
-    int err = check_buffer(group, call, false, needs_in);
-
-    if (!err)
-        err = check_buffer(group, call, true, needs_out);
-    if (err || !call->in || !call->out)
-        return err;
-    if (call->is_uneven && call->what == KO_ALL_TO_ALL && call->in == call->out)
-        return fail_overlap(call);
-    return ko_call_is_placed(group, call) ? KOLO_OK : fail_overlap(call);
-}
-
-/* Puts the call's name before what went wrong. */
-static int say_where(const char *name, int err)
-{
-    char text[KO_ERROR_TEXT];
-
-    snprintf(text, sizeof text, "%s", kolo_last_error());
-    return ko_fail(err, "%s: %s", name, text);
-}
-
-static int check_tensors(const kolo_group *group, const struct ko_call *call)
-{
-    int err = KOLO_OK;
-
-    if (call->ntensors && !call->tensors)
-        return ko_fail(KOLO_E_INVALID, "%s: tensors is NULL", ko_call_name(call));
-    for (size_t i = 0; i < call->ntensors && !err; i++) {
-        const struct ko_call part = ko_coll_tensor(call, i);
-        char name[64];
-
-        err = check_buffers(group, &part);
-        snprintf(name, sizeof name, "%s: tensor %zu", ko_call_name(call), i);
-        if (err)
-            err = say_where(name, err);
-    }
-    return err;
-}
-
-/* Nearly all calls: seen at a glance to be right, as check_call would find. */
+/* Nearly all calls: seen at a glance to be right, as ko_call_check would find. */
 static bool is_plainly_right(const kolo_group *group, const struct ko_call *call)
 {
     return ko_dtype_is_valid(call->dtype) && !call->is_coalesced && !call->is_uneven &&
            call->count < (size_t)1 << 32 && call->in && call->out &&
            (unsigned)call->root < (unsigned)group->size && ko_call_is_placed(group, call) &&
            (!ko_is_reducing(call->what) || ko_reduction_of(call->dtype, call->op));
-}
-
-static int check_call(kolo_group *group, const struct ko_call *call)
-{
-    const char *name = ko_call_name(call);
-    struct ko_reduction unused;
-    int err = KOLO_OK;
-
-    if (!ko_dtype_is_valid(call->dtype))
-        return ko_fail(KOLO_E_INVALID, "%s: %d is no dtype", name, (int)call->dtype);
-    if (ko_is_reducing(call->what) && !ko_reduction_of(call->dtype, call->op))
-        err = ko_reduction_find(call->dtype, call->op, &unused); /* which says why */
-    if (!err && ko_has_root(call->what))
-        err = ko_group_check_rank(group, call->root, "the root");
-    if (err)
-        return say_where(name, err);
-    return call->is_coalesced ? check_tensors(group, call) : check_buffers(group, call);
 }
 
 /* ---- algorithm --------------------------------------------------------------------------- */
@@ -495,7 +329,7 @@ static int resolve_op(kolo_group *group, const struct ko_call *given, struct ko_
     *call = *given;
     err = ko_group_factor(group, call->op, &call->factor);
     if (err)
-        return say_where(ko_call_name(call), err);
+        return ko_call_say_where(ko_call_name(call), err);
     call->is_scaled = true;
     call->op = KOLO_SUM;
     return KOLO_OK;
@@ -585,7 +419,7 @@ int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work
             return err;
         call = &scaled;
     }
-    err = is_plainly_right(group, call) ? KOLO_OK : check_call(group, call);
+    err = is_plainly_right(group, call) ? KOLO_OK : ko_call_check(group, call);
     if (!err)
         err = ko_group_check(group);
     if (!err && !group->hosts)

@@ -90,6 +90,12 @@ const char *ko_call_name(const struct ko_call *call);
  * that this rank has. */
 size_t ko_call_bytes(const kolo_group *group, const struct ko_call *call, bool is_out);
 
+/* KOLO_E_INVALID or KOLO_E_UNSUPPORTED if the arguments cannot be. */
+int ko_call_check(kolo_group *group, const struct ko_call *call);
+
+/* Puts a name before what went wrong: err. */
+int ko_call_say_where(const char *name, int err);
+
 /* Checks the arguments, then runs the call (work NULL) or submits it. */
 int ko_coll_call(kolo_group *group, const struct ko_call *call, kolo_work **work);
 
