@@ -875,7 +875,8 @@ typedef struct kolo_ddp_stats {
     uint64_t buckets;       /* buckets a step reduces */
     uint64_t early_buckets; /* begun while gradients were still to come */
     double communication_s; /* from each bucket's submission to its completion */
-    double exposed_s;       /* the part for which kolo_ddp_wait made the caller wait */
+    double exposed_s;       /* all that kolo_ddp_wait took, copies and steps of its own included: on
+                             * a busy machine perhaps more than communication_s */
 } kolo_ddp_stats;
 
 /* Checks that every rank brings the same parameters (number, names, counts, dtypes; the error,
