@@ -880,10 +880,10 @@ typedef struct kolo_ddp_stats {
                              * a busy machine perhaps more than communication_s */
 } kolo_ddp_stats;
 
-/* Checks that every rank brings the same parameters (number, names, counts, dtypes; the error,
- * KOLO_E_MISMATCH, names the rank and the parameter), then broadcasts rank 0's data. A collective
- * call. options NULL: all 0. The list is no longer needed when the call returns; the group is until
- * the ddp has been freed.
+/* Checks that every rank brings the same parameters (number, names, counts, dtypes) and bucket
+ * sizes; the error, KOLO_E_MISMATCH, names the rank and the parameter. Then broadcasts rank 0's
+ * data. A collective call. options NULL: all 0. The list is no longer needed when the call returns;
+ * the group is until the ddp has been freed.
  *
  * Gradients of a bucket that lie side by side are reduced where they are; others are copied into a
  * bucket of the ddp's, and back. It is on the GPU if any array of its parameters is, and then it is
