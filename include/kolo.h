@@ -162,9 +162,9 @@ KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
 
 /* Earlier servers of PyTorch's, and a file store, lack some of the following: queues and, of the
  * servers, list_keys are KOLO_E_UNSUPPORTED there, and barrier makes a key "<key>/open". Of a
- * server of 1.13 or 2.0, and a file store, append takes a lock under the key "<key>/append", and
- * the other two are one call for each key. 1.13's watches of keys are served to its clients, and
- * offered by no call here. */
+ * server of 1.13 or 2.0 append takes a lock under the key "<key>/append", and the other two are one
+ * call for each key. 1.13's watches of keys are served to its clients, and offered by no call here.
+ */
 
 /* Puts value behind what key holds, nothing if it is absent. */
 KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);
