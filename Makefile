@@ -549,7 +549,7 @@ SCRIPTS := $(wildcard tests/gpu/check tests/gpu/sources tests/run tests/prove te
 LINTS   := lint-format lint-tidy lint-cppcheck lint-layers lint-exports lint-shell lint-bats lint-cuda lint-ib
 
 .PHONY: lint $(LINTS)
-lint: $(LINTS) ## all static checks: format tidy cppcheck layers exports shell bats cuda (lint-NAME for one)
+lint: $(LINTS) ## all static checks: format tidy cppcheck layers exports shell bats cuda ib (lint-NAME for one)
 
 lint-format:
 	$(Q)clang-format --dry-run -Werror $(C_FILES)

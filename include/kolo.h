@@ -64,7 +64,8 @@ enum {
 KOLO_API const char *kolo_status_name(int status);
 
 /* The sentence of the calling thread's last failed call; "" before the first. Valid until the next
- * failing call of the same thread. */
+ * failing call of the same thread, or one on a group that another rank is done with: that its
+ * connection has ended may then stand there, though the call succeeds. kolo_group_free keeps it. */
 KOLO_API const char *kolo_last_error(void);
 
 /* Frees what a function of this header says is to be freed with it. NULL is allowed. */
@@ -162,9 +163,9 @@ KOLO_API int kolo_store_num_keys(kolo_store *store, int64_t *count);
 
 /* Earlier servers of PyTorch's, and a file store, lack some of the following: queues and, of the
  * servers, list_keys are KOLO_E_UNSUPPORTED there, and barrier makes a key "<key>/open". Of a
- * server of 1.13 or 2.0, and a file store, append takes a lock under the key "<key>/append", and
- * the other two are one call for each key. 1.13's watches of keys are served to its clients, and
- * offered by no call here. */
+ * server of 1.13 or 2.0 append takes a lock under the key "<key>/append", and the other two are one
+ * call for each key. 1.13's watches of keys are served to its clients, and offered by no call here.
+ */
 
 /* Puts value behind what key holds, nothing if it is absent. */
 KOLO_API int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value);
@@ -266,11 +267,12 @@ KOLO_API int kolo_group_join_store(kolo_store *store, int rank, int size, int ti
  * here or in the first call on the new group. *group is NULL on ranks that are not listed. The new
  * group begins with parent's time-out and has, from then on, one of its own. An idle group costs
  * next to nothing. One that has been used costs a rank, for each other that its collectives have
- * exchanged bytes with, and once more for each that its messages have, one descriptor and 45 to 65
- * KiB, and on one host 20 KiB of shared memory, which become up to 2 MiB (2 KOLO_SLOTS slices of
- * KOLO_SLICE_BYTES) by messages or blocks of more than 2 KiB. kolo raises the process's soft limit
- * of open files when it comes near it; the hard one (ulimit -Hn) is the end: of 1024 files two
- * ranks have 970 groups with collectives, and eight 130. */
+ * exchanged bytes with, and once more for each that its messages have, one descriptor; on one host
+ * 6 to 10 KiB, and 4 KiB of shared memory, which become 20 KiB by the eighth slice, and up to 2 MiB
+ * (2 KOLO_SLOTS slices of KOLO_SLICE_BYTES) by messages or blocks of more than 2 KiB; over TCP 10
+ * to 35 KiB, more by long ones, and over RDMA about 400. kolo raises the process's soft limit of
+ * open files when it comes near it; the hard one (ulimit -Hn) is the end: of 1024 files two ranks
+ * have 970 groups with collectives, and eight 130. */
 KOLO_API int kolo_group_new(kolo_group *parent, const int *ranks, int nranks, kolo_group **group);
 
 /* The same, called by the listed ranks alone: the others need not know of it. Members make the
@@ -875,13 +877,14 @@ typedef struct kolo_ddp_stats {
     uint64_t buckets;       /* buckets a step reduces */
     uint64_t early_buckets; /* begun while gradients were still to come */
     double communication_s; /* from each bucket's submission to its completion */
-    double exposed_s;       /* the part for which kolo_ddp_wait made the caller wait */
+    double exposed_s;       /* all that kolo_ddp_wait took, copies and steps of its own included: on
+                             * a busy machine perhaps more than communication_s */
 } kolo_ddp_stats;
 
-/* Checks that every rank brings the same parameters (number, names, counts, dtypes; the error,
- * KOLO_E_MISMATCH, names the rank and the parameter), then broadcasts rank 0's data. A collective
- * call. options NULL: all 0. The list is no longer needed when the call returns; the group is until
- * the ddp has been freed.
+/* Checks that every rank brings the same parameters (number, names, counts, dtypes) and bucket
+ * sizes; the error, KOLO_E_MISMATCH, names the rank and the parameter. Then broadcasts rank 0's
+ * data. A collective call. options NULL: all 0. The list is no longer needed when the call returns;
+ * the group is until the ddp has been freed.
  *
  * Gradients of a bucket that lie side by side are reduced where they are; others are copied into a
  * bucket of the ddp's, and back. It is on the GPU if any array of its parameters is, and then it is

@@ -23,10 +23,10 @@
     X(SIZE, TEXT, "", 0, 0, "number of processes in the job, with KOLO_RANK") \
     X(MASTER, TEXT, "", 0, 0, "host:port where rank 0 serves the store, before what any launcher says; under srun a host alone will do") \
     X(TRANSPORT, TEXT, "", 0, 0, "use only these transports, comma separated: shm, rdma, tcp") \
-    X(ALGO, TEXT, "", 0, 0, "algorithm of every collective that has it, or lists like all_reduce=ring,broadcast=direct") \
+    X(ALGO, TEXT, "", 0, 0, "algorithm of every collective that has it, or lists like all_reduce=ring,broadcast=direct; the same on all ranks") \
     X(TUNING, TEXT, "", 0, 0, "file of costs by which algorithms are chosen, made by kolo-perf --tune; rank 0's counts") \
     X(SLICE_BYTES, SIZE, "128K", 64, 16777216, "bytes that one slot of a link carries, and a quarter of a tcp message; the same on all ranks") \
-    X(SLOTS, INT, "8", 2, 64, "slots of a link in each direction") \
+    X(SLOTS, INT, "8", 2, 64, "slots of a link in each direction; the same on all ranks") \
     X(PROTO, TEXT, "inline,reference,try-cma", 0, 0, "ways of slices through shared memory besides its slots: inline (short ones beside their flag), reference (memory of kolo_mem_alloc stays where it is), try-cma (so does any other in all_gather, all_to_all, messages and, of two ranks, all_reduce, reduce_scatter and broadcasts of 512 KiB and more, for as long as its receiver is quick to read it, while its sender writes a part of it there, if all ranks say so and the system permits it, where that is sooner by some slices of each length and ranks do not take turns on the cores), cma (in every call, whatever it costs); simple: none") \
     X(EAGER_BYTES, SIZE, "4M", 0, 17179869184, "length up to which a message is taken in before its receive is posted; a longer one is laid aside till then; 0: no send is complete before its receive, and fails itself if its message does not fit") \
     X(UNEXPECTED_BYTES, SIZE, "256M", 4096, 1099511627776, "memory of a rank's, for each group, for messages that came before their receives; one longer than a slice that it has no room for stays with its sender; half as much again is for what cannot, beyond which the group fails") \
@@ -58,8 +58,8 @@
     X(IB_SL, INT, "0", 0, 15, "service level of InfiniBand packets") \
     X(IB_TIMEOUT, INT, "18", 1, 31, "time that an adapter waits for an answer, 4.096 us times 2 to this power") \
     X(IB_RETRY, INT, "7", 0, 7, "times that it then sends again before the connection is given up") \
-    X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts, but for lists of counts, and the lists of new groups; alike on all ranks") \
-    X(DETERMINISTIC, BOOL, "0", 0, 1, "reduce in the order of the ranks, whatever the size, the links and the hosts")
+    X(CHECK, BOOL, "0", 0, 1, "compare the arguments of every collective on all ranks before it starts, but for lists of counts, and the lists of new groups; the same on all ranks") \
+    X(DETERMINISTIC, BOOL, "0", 0, 1, "reduce in the order of the ranks, whatever the size, the links and the hosts; the same on all ranks")
 
 /* Of the texts, those that are one of a few words: X(identifier, the words). */
 #define KO_CONFIG_WORD_LIST(X) \

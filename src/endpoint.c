@@ -470,14 +470,19 @@ static void drive_arrivals(struct ko_endpoint *endpoint)
     }
 }
 
+/* What others do wrong is no failed call of this thread's. */
 void ko_endpoint_accept(struct ko_endpoint *endpoint)
 {
+    char text[KO_ERROR_TEXT];
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
     pthread_mutex_lock(&endpoint->lock);
     for (int i = 0; i < KO_CONTACT_TRANSPORTS; i++)
         if (endpoint->devices[i] && endpoint->devices[i]->listen_fd >= 0)
             accept_all(endpoint, endpoint->devices[i]);
     drive_arrivals(endpoint);
     pthread_mutex_unlock(&endpoint->lock);
+    (void)ko_fail_again(KOLO_OK, text);
 }
 
 static bool is_for(const struct ko_wire *wire, uint64_t group, uint32_t channel)

@@ -36,7 +36,10 @@ static int fail_to_wait(struct ko_gpu *gpu, const char *what, const ko_deadline 
 {
     if (atomic_load(gpu->stop))
         return ko_fail(KOLO_E_ABORTED, "%s had not finished when the group failed", what);
-    return ko_fail(KOLO_E_TIMEOUT, "%s has not finished in %d ms", what, (int)deadline->timeout_ms);
+    return ko_fail(KOLO_E_TIMEOUT,
+                   "%s has not finished in %d ms; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets "
+                   "the limit",
+                   what, (int)deadline->timeout_ms);
 }
 
 struct queried {

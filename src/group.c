@@ -326,12 +326,10 @@ static void part(kolo_group *group)
     }
 }
 
-void kolo_group_free(kolo_group *group)
+static void leave_and_free(kolo_group *group)
 {
     char text[KO_ERROR_TEXT];
 
-    if (!group || !ko_fork_forget(group))
-        return;
     leave_endpoint(group);
     ko_mailbox_push(group);
     if (has_unfinished(group)) {
@@ -376,4 +374,16 @@ void kolo_group_free(kolo_group *group)
     pthread_mutex_destroy(&group->writing);
     pthread_mutex_destroy(&group->lock);
     free(group);
+}
+
+/* What fails on its way is no failed call of this thread's, which may have an error to tell. */
+void kolo_group_free(kolo_group *group)
+{
+    char text[KO_ERROR_TEXT];
+
+    if (!group || !ko_fork_forget(group))
+        return;
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    leave_and_free(group);
+    (void)ko_fail_again(KOLO_OK, text);
 }

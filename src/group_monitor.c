@@ -363,6 +363,7 @@ static int come_to_rank_0(const struct barrier *barrier)
 int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all)
 {
     struct barrier barrier = {.group = group, .wait_all = wait_all != 0};
+    char text[KO_ERROR_TEXT];
     int err;
 
     if (!group)
@@ -376,5 +377,7 @@ int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all)
     pthread_mutex_lock(&group->lock);
     barrier.number = ++group->nmonitored;
     pthread_mutex_unlock(&group->lock);
-    return group->rank == 0 ? gather_all(&barrier) : come_to_rank_0(&barrier);
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    err = group->rank == 0 ? gather_all(&barrier) : come_to_rank_0(&barrier);
+    return err ? err : ko_fail_again(KOLO_OK, text); /* a look that was in vain is no failed call */
 }

@@ -230,6 +230,7 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     struct ko_placement placement = {.rank = rank, .size = size};
     struct ko_place place;
     ko_deadline deadline;
+    char text[KO_ERROR_TEXT];
     int err;
 
     if (!store || !world)
@@ -246,9 +247,10 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     ko_log_set_rank(rank);
     if (err)
         return err;
+    snprintf(text, sizeof text, "%s", kolo_last_error());
     find_place(store, &placement, &place);
-    return ko_world_blame_twin(&place,
-                               join(store, false, &placement, timeout_ms, &deadline, world));
+    err = ko_world_blame_twin(&place, join(store, false, &placement, timeout_ms, &deadline, world));
+    return err ? err : ko_fail_again(KOLO_OK, text);
 }
 
 static void log_placement(const struct ko_placement *placement)
@@ -306,12 +308,15 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
 
 int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
 {
+    char text[KO_ERROR_TEXT];
     int err;
 
     if (!world)
         return ko_fail(KOLO_E_INVALID, "kolo_group_join: world is NULL");
+    snprintf(text, sizeof text, "%s", kolo_last_error());
     err = join_by(method, timeout_ms, world);
-    if (err)
-        ko_error_file_write(kolo_last_error());
+    if (!err) /* what was tried in vain on the way, as a transport, is no failed call */
+        return ko_fail_again(KOLO_OK, text);
+    ko_error_file_write(kolo_last_error());
     return err;
 }

@@ -2,7 +2,8 @@
  *
  * store.h: what stores have in common. A call on a store is a ko_request, and each kind of store is
  * one function that carries requests out: in this process (store_local.c), over TCP (store_tcp.c),
- * or by another store under longer keys (store_prefix.c). store.c checks the arguments.
+ * in a file (store_file.c), or by another store under longer keys (store_prefix.c). store.c checks
+ * the arguments.
  *
  * A handle counts two things: its handles (the user's one and those of prefix stores on top of it)
  * and the calls that are inside it. When the last handle is closed the store stops, which makes

@@ -22,6 +22,21 @@ static int fail_null(void)
     return ko_fail(KOLO_E_INVALID, "the store, or a place for what it gives, is NULL");
 }
 
+/* That a store lacks an operation for which others stand is no failure of the user's call, and
+ * leaves the last error as it was. */
+static int call_own(kolo_store *store, struct ko_request *request, const char *const *keys,
+                    const ko_deadline *deadline, struct ko_reply *reply)
+{
+    const bool has_list = request->op == KO_STORE_MULTI_GET || request->op == KO_STORE_MULTI_SET;
+    char text[KO_ERROR_TEXT];
+    int err;
+
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    err = has_list ? ko_store_call_keys(store, request, keys, deadline, reply)
+                   : ko_store_call_key(store, request, *keys, deadline, reply);
+    return err == KOLO_E_UNSUPPORTED ? ko_fail_again(err, text) : err;
+}
+
 /* A key beside key, for what a substitute must remember. */
 static int join_suffix(const char *key, const char *suffix, char **joined)
 {
@@ -121,7 +136,7 @@ int kolo_store_append(kolo_store *store, const char *key, kolo_bytes value)
     if (!store)
         return fail_null();
     deadline = ko_store_deadline(store, -1);
-    err = ko_store_call_key(store, &request, key, &deadline, &reply);
+    err = call_own(store, &request, &key, &deadline, &reply);
     if (err == KOLO_E_UNSUPPORTED)
         err = append_by_lock(store, key, value, &deadline);
     return err;
@@ -165,7 +180,7 @@ static int get_all(kolo_store *store, const char *const *keys, size_t n,
 {
     struct ko_request request = {.op = KO_STORE_MULTI_GET, .nkeys = n};
     struct ko_reply list = {0};
-    int err = ko_store_call_keys(store, &request, keys, deadline, &list);
+    int err = call_own(store, &request, keys, deadline, &list);
 
     if (err == KOLO_E_UNSUPPORTED)
         return get_each(store, keys, n, deadline, got);
@@ -240,7 +255,7 @@ int kolo_store_multi_set(kolo_store *store, const char *const *keys, const kolo_
     if (nkeys == 0)
         return KOLO_OK;
     deadline = ko_store_deadline(store, -1);
-    err = ko_store_call_keys(store, &request, keys, &deadline, &reply);
+    err = call_own(store, &request, keys, &deadline, &reply);
     if (err == KOLO_E_UNSUPPORTED)
         err = set_each(store, keys, values, nkeys, &deadline);
     return err;
@@ -390,7 +405,7 @@ int kolo_store_barrier(kolo_store *store, const char *key, int size, int timeout
     if (size < 1)
         return ko_fail(KOLO_E_INVALID, "a barrier of %d cannot be", size);
     deadline = ko_store_deadline(store, timeout_ms);
-    err = ko_store_call_key(store, &request, key, &deadline, &reply);
+    err = call_own(store, &request, &key, &deadline, &reply);
     if (err == KOLO_E_UNSUPPORTED)
         err = barrier_by_add(store, key, size, &deadline);
     return err;

@@ -250,7 +250,7 @@ with_old_verbs() {
 
 @test "numbers have bounds, and nothing else has" {
     run "$INFO"
-    [[ "$output" == *$'\n      slots of a link in each direction; 2 to 64\n'* ]]
+    [[ "$output" == *$'\n      slots of a link in each direction; the same on all ranks; 2 to 64\n'* ]]
     [[ "$output" == *$'\n      use NVIDIA\'s driver where a program uses it too\n'* ]]
     run "$INFO" --json
     json 'all(("low" in v) == (v["type"] in ("INT", "SIZE", "BOOL")) for v in d["variables"])' <<<"$output"

@@ -198,7 +198,10 @@ static void garbage(void **state)
     int fd = knock(fixture);
 
     assert_int_equal(send(fd, http, sizeof http, MSG_NOSIGNAL), (ssize_t)sizeof http);
+    (void)ko_fail_again(KOLO_E_INVALID, "the last error");
     assert_true(is_closed(fixture, fd, 3000));
+    assert_string_equal(kolo_last_error(),
+                        "the last error"); /* a stranger's is not this thread's */
     close(fd);
     honest(fixture);
 }

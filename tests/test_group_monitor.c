@@ -61,6 +61,27 @@ static void all_come(void **state)
     run(2, come, NULL);
 }
 
+/* A rank that looks for rank 0 again and again has met no error when that comes. */
+static int come_early(kolo_group *group, void *argument)
+{
+    char text[600];
+
+    (void)argument;
+    (void)kolo_broadcast(group, NULL, 1, KOLO_INT32, 0);
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    if (kolo_group_rank(group) == 0)
+        ranks_nap_ms(300);
+    if (kolo_monitored_barrier(group, -1, 1))
+        return ranks_fail("%s", kolo_last_error());
+    return strcmp(kolo_last_error(), text) ? ranks_fail("left: %s", kolo_last_error()) : 0;
+}
+
+static void who_comes_early_has_no_error(void **state)
+{
+    (void)state;
+    run(2, come_early, NULL);
+}
+
 struct barriers {
     pthread_t thread;
     kolo_store *store;
@@ -351,6 +372,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_come),
+        cmocka_unit_test(who_comes_early_has_no_error),
         cmocka_unit_test(few_keys_are_left),
         cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(others_hear_at_once),

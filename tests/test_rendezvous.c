@@ -465,6 +465,53 @@ static void joining_twice_is_told(void **state)
     kolo_store_close(store);
 }
 
+/* ---- the last error ------------------------------------------------------------------------ */
+
+/* What joining and leaving try in vain on their way is no failed call of this thread's. */
+static void *keep_the_last_error(void *argument)
+{
+    struct joiner *joiner = argument;
+    kolo_group *group = NULL;
+    char text[sizeof joiner->text];
+
+    joiner->err = kolo_group_join(joiner->url, joiner->timeout_ms, &group);
+    snprintf(joiner->text, sizeof joiner->text, "%s", kolo_last_error());
+    if (joiner->err || joiner->text[0])
+        return NULL;
+    joiner->err = kolo_barrier(group);
+    (void)kolo_broadcast(group, NULL, 1, KOLO_INT32, 0);
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ranks_nap_ms(kolo_group_rank(group) * SHORT_MS);
+    kolo_group_free(group);
+    if (!joiner->err && strcmp(kolo_last_error(), text) != 0)
+        snprintf(joiner->text, sizeof joiner->text, "behind free: %s", kolo_last_error());
+    return NULL;
+}
+
+static void joining_and_leaving_keep_the_last_error(void **state)
+{
+    struct joiner joiners[2];
+    kolo_store *agent;
+    char url[200];
+
+    (void)state;
+    choose_place(AT_RANK0, url, &agent);
+    setenv("KOLO_IB", "0", 1);
+    setenv("KOLO_TRANSPORT", "rdma,tcp", 1);
+    for (int r = 0; r < 2; r++) {
+        joiners[r] = (struct joiner){.timeout_ms = PATIENCE_MS};
+        snprintf(joiners[r].url, sizeof joiners[r].url, "%s?rank=%d&world_size=2", url, r);
+        assert_int_equal(pthread_create(&joiners[r].thread, NULL, keep_the_last_error, &joiners[r]),
+                         0);
+    }
+    for (int r = 0; r < 2; r++) {
+        expect(&joiners[r], KOLO_OK, "");
+        assert_string_equal(joiners[r].text, "");
+    }
+    unsetenv("KOLO_IB");
+    unsetenv("KOLO_TRANSPORT");
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -481,6 +528,7 @@ int main(void)
         cmocka_unit_test(a_rank_without_rank_0_says_so),
         cmocka_unit_test(a_roster_says_from_where),
         cmocka_unit_test(joining_twice_is_told),
+        cmocka_unit_test(joining_and_leaving_keep_the_last_error),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);

@@ -155,8 +155,8 @@ static void test_half_record(void **state)
  * file is a new store. */
 static void test_somebodys_file(void **state)
 {
-    static const char *const contents[] = {"34", "34320a", "0a000000", "0a000000 7265",
-                                           K "01000000"};
+    static const char half[] = K "01000000";
+    static const char *const contents[] = {"34", "34320a", "0a000000", "0a000000 7265", half};
     kolo_store *store = NULL;
 
     (void)state;
@@ -366,6 +366,21 @@ static void test_relative_path(void **state)
     assert_non_null(strstr(kolo_last_error(), "a path of up to"));
 }
 
+/* What a file store lacks, others of its calls stand for: nothing has failed then. */
+static void test_barrier_leaves_no_error(void **state)
+{
+    kolo_store *store = open_it(-1);
+    char text[600];
+
+    (void)state;
+    assert_int_equal(kolo_store_set(store, "", (kolo_bytes){"v", 1}), KOLO_E_INVALID);
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    assert_int_equal(kolo_store_barrier(store, "all", 1, -1), KOLO_OK);
+    assert_string_equal(kolo_last_error(), text);
+    kolo_store_close(store);
+    unlink(path);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -382,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_closed_while_waiting),
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_relative_path),
+        cmocka_unit_test(test_barrier_leaves_no_error),
     };
     return cmocka_run_group_tests_name("store file", tests, make_folder, remove_folder);
 }

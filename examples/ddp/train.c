@@ -295,7 +295,7 @@ static void summarize(const struct trainer *trainer, const struct measures *meas
     trainer_say(trainer, "%.0f images/s, test accuracy %.2f %%\n",
                 (double)measures->images / training_s, 100 * measures->accuracy);
     trainer_say(trainer,
-                "communication %.3f s, of which exposed %.3f s (%.2f %% of the training time; "
+                "communication %.3f s, exposed %.3f s (%.2f %% of the training time; "
                 "overlap %s, %llu of %llu buckets begun during backward)\n",
                 stats.communication_s, stats.exposed_s, 100 * stats.exposed_s / training_s,
                 options->no_overlap ? "off" : "on", (unsigned long long)stats.early_buckets,
