@@ -270,9 +270,10 @@ KOLO_API int kolo_group_join_store(kolo_store *store, int rank, int size, int ti
  * exchanged bytes with, and once more for each that its messages have, one descriptor; on one host
  * 6 to 10 KiB, and 4 KiB of shared memory, which become 20 KiB by the eighth slice, and up to 2 MiB
  * (2 KOLO_SLOTS slices of KOLO_SLICE_BYTES) by messages or blocks of more than 2 KiB; over TCP 10
- * to 35 KiB, more by long ones, and over RDMA about 400. kolo raises the process's soft limit of
- * open files when it comes near it; the hard one (ulimit -Hn) is the end: of 1024 files two ranks
- * have 970 groups with collectives, and eight 130. */
+ * to 35 KiB, more by long ones, and over RDMA about 400. What long ones have taken, groups that are
+ * not in use give back where a process has more than KOLO_IDLE_BYTES of it. kolo raises the
+ * process's soft limit of open files when it comes near it; the hard one (ulimit -Hn) is the end:
+ * of 1024 files two ranks have 970 groups with collectives, and eight 130. */
 KOLO_API int kolo_group_new(kolo_group *parent, const int *ranks, int nranks, kolo_group **group);
 
 /* The same, called by the listed ranks alone: the others need not know of it. Members make the
