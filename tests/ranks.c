@@ -59,6 +59,21 @@ int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text)
     return ranks_within(began_ns, RANKS_SOON_MS, "the error") || ranks_expect(err, code, text);
 }
 
+int ranks_duplicate(kolo_group *group, kolo_group **duplicates, int n)
+{
+    int err = KOLO_OK;
+
+    for (int i = 0; i < n && !err; i++)
+        err = kolo_group_duplicate(group, &duplicates[i]);
+    return err ? ranks_fail("making groups") : 0;
+}
+
+void ranks_free_all(kolo_group **groups, int n)
+{
+    for (int i = 0; i < n; i++)
+        kolo_group_free(groups[i]);
+}
+
 int ranks_exchange(kolo_group *group)
 {
     const int rank = kolo_group_rank(group), peer = 1 - rank;

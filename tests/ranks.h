@@ -57,6 +57,10 @@ int ranks_within(int64_t began_ns, int limit_ms, const char *what);
 enum { RANKS_SOON_MS = IS_SANITIZED ? 20000 : 5000 };
 int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text);
 
+/* n duplicates of a group; and their end, of those that there are. */
+int ranks_duplicate(kolo_group *group, kolo_group **duplicates, int n);
+void ranks_free_all(kolo_group **groups, int n);
+
 /* Ranks 0 and 1 send each other a byte: each has a link then, and nothing on its way. */
 int ranks_exchange(kolo_group *group);
 

@@ -65,12 +65,17 @@ int store_run(struct ko_session *client)
     return err;
 }
 
-int store_feed(struct ko_session *client, const uint8_t *bytes, size_t n)
+static void take_in(struct ko_session *client, const uint8_t *bytes, size_t n)
 {
     assert_int_equal(ko_buffer_reserve(&client->in, n), KOLO_OK);
     if (n > 0)
         memcpy(client->in.data + client->in.tail, bytes, n);
     client->in.tail += n;
+}
+
+int store_feed(struct ko_session *client, const uint8_t *bytes, size_t n)
+{
+    take_in(client, bytes, n);
     return store_run(client);
 }
 
@@ -79,6 +84,14 @@ void store_asks(struct ko_session *client, const char *hex)
     uint8_t bytes[WIRE_LONGEST];
 
     assert_int_equal(store_feed(client, bytes, wire_unhex(hex, bytes)), KOLO_OK);
+}
+
+void store_begins(struct ko_session *client, const char *hex)
+{
+    uint8_t bytes[WIRE_LONGEST];
+
+    take_in(client, bytes, wire_unhex(hex, bytes));
+    assert_int_equal(ko_session_run(client), KOLO_OK);
 }
 
 void store_gets(struct ko_session *client, const char *hex)

@@ -32,6 +32,9 @@ int store_feed(struct ko_session *client, const uint8_t *bytes, size_t n);
 /* A message comes, which is in order. */
 void store_asks(struct ko_session *client, const char *hex);
 
+/* The same, but it has one turn only, and what it gets stays where it is. */
+void store_begins(struct ko_session *client, const char *hex);
+
 /* Exactly these bytes are there for the client, once it has been run if it was woken. */
 void store_gets(struct ko_session *client, const char *hex);
 

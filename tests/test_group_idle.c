@@ -66,21 +66,6 @@ static size_t held_by(kolo_group *group)
            (mailbox ? atomic_load(&mailbox->channel.held) : 0);
 }
 
-static int make(kolo_group *world, kolo_group **groups, int ngroups)
-{
-    int err = KOLO_OK;
-
-    for (int g = 0; g < ngroups && !err; g++)
-        err = kolo_group_duplicate(world, &groups[g]);
-    return err ? ranks_fail("making groups") : 0;
-}
-
-static void free_all(kolo_group **groups, int ngroups)
-{
-    for (int g = 0; g < ngroups; g++)
-        kolo_group_free(groups[g]);
-}
-
 static int expect_held(const struct plan *plan, kolo_group *const *groups)
 {
     const size_t held = ko_links_held();
@@ -98,12 +83,12 @@ static int use_in_turns(kolo_group *world, void *argument)
 {
     const struct plan *plan = argument;
     kolo_group *groups[MOST_GROUPS] = {0};
-    int failed = make(world, groups, plan->ngroups);
+    int failed = ranks_duplicate(world, groups, plan->ngroups);
 
     for (int i = 0; i < plan->rounds * plan->ngroups && !failed; i++)
         failed = use(groups[i % plan->ngroups], plan->nbytes, (unsigned)i);
     failed |= failed || expect_held(plan, groups);
-    free_all(groups, plan->ngroups);
+    ranks_free_all(groups, plan->ngroups);
     return failed;
 }
 
@@ -181,7 +166,7 @@ static int use_at_once(kolo_group *world, void *argument)
 {
     kolo_group *groups[NTHREADS] = {0};
     struct user users[NTHREADS] = {0};
-    int failed = make(world, groups, NTHREADS), nstarted = 0;
+    int failed = ranks_duplicate(world, groups, NTHREADS), nstarted = 0;
 
     (void)argument;
     for (; nstarted < NTHREADS && !failed; nstarted++) {
@@ -191,7 +176,7 @@ static int use_at_once(kolo_group *world, void *argument)
     }
     for (int t = 0; t < nstarted; t++)
         failed |= pthread_join(users[t].thread, NULL) || users[t].failed;
-    free_all(groups, NTHREADS);
+    ranks_free_all(groups, NTHREADS);
     return failed || nstarted < NTHREADS ? ranks_fail("of %d threads", nstarted) : 0;
 }
 
@@ -209,7 +194,7 @@ static int keep_the_used(kolo_group *world, void *argument)
 {
     enum { NIDLE = 10, NUSED = 2, NGROUPS = NIDLE + NUSED };
     kolo_group *groups[NGROUPS] = {0};
-    int failed = make(world, groups, NGROUPS);
+    int failed = ranks_duplicate(world, groups, NGROUPS);
     size_t held[NUSED];
 
     (void)argument;
@@ -219,7 +204,7 @@ static int keep_the_used(kolo_group *world, void *argument)
         failed = use(groups[NIDLE + i % NUSED], LONG, (unsigned)i);
     for (int i = 0; i < NUSED; i++)
         held[i] = failed ? 1 : held_by(groups[NIDLE + i]);
-    free_all(groups, NGROUPS);
+    ranks_free_all(groups, NGROUPS);
     return failed || (held[0] && held[1])
                ? failed
                : ranks_fail("groups in use hold %zu and %zu bytes", held[0], held[1]);

@@ -138,19 +138,9 @@ static int use(kolo_group *group, int number, bool is_async)
     return failed;
 }
 
-static int make(kolo_group *world, kolo_group **groups, int ngroups)
-{
-    int err = KOLO_OK;
-
-    for (int g = 0; g < ngroups && !err; g++)
-        err = kolo_group_duplicate(world, &groups[g]);
-    return err ? ranks_fail("making groups") : 0;
-}
-
 static void free_all(kolo_group **groups, int ngroups)
 {
-    for (int g = 0; g < ngroups; g++)
-        kolo_group_free(groups[g]);
+    ranks_free_all(groups, ngroups);
     free(groups);
 }
 
@@ -165,7 +155,7 @@ static int make_and_use(kolo_group *world, void *argument)
     if (!groups)
         return ranks_fail("no memory");
     before = take_stock();
-    failed |= make(world, groups, n) || are_cheap(&before, n, 0, 0);
+    failed |= ranks_duplicate(world, groups, n) || are_cheap(&before, n, 0, 0);
     for (int round = 0; round < 2; round++)
         for (int g = 0; g < n && !failed; g++)
             failed = use(groups[g], g, plan->is_async);
@@ -174,7 +164,7 @@ static int make_and_use(kolo_group *world, void *argument)
         kolo_group_free(groups[g]);
         groups[g] = NULL;
     }
-    failed |= failed || kolo_barrier(world) || make(world, groups, n / 2);
+    failed |= failed || kolo_barrier(world) || ranks_duplicate(world, groups, n / 2);
     for (int g = 0; g < n && !failed; g++)
         failed = use(groups[g], g, false);
     failed |= failed || are_cheap(&before, n, n, n + n / 2);
@@ -237,7 +227,7 @@ static int use_from_both_ends(kolo_group *world, void *argument)
     int failed = !groups || !works, got;
 
     failed |= kolo_group_rank(world) == 1 && kolo_recv(world, NULL, 0, KOLO_UINT8, 0, 1);
-    failed |= failed || make(world, groups, n);
+    failed |= failed || ranks_duplicate(world, groups, n);
     for (int g = 0; g < n && !failed && kolo_group_rank(world) == 0; g++)
         failed = kolo_isend(groups[g], &plan->ngroups, 1, KOLO_INT32, 1, 3, &works[g]);
     failed |=
@@ -319,7 +309,7 @@ static int use_each_once(kolo_group *world, void *argument)
     if (!groups)
         return ranks_fail("no memory");
     keeps_segments = true;
-    failed |= failed || make(world, groups, ngroups);
+    failed |= failed || ranks_duplicate(world, groups, ngroups);
     for (int g = 0; g < ngroups && !failed; g++)
         failed = use(groups[g], g, false);
     failed |= failed || take_little(ngroups, n, own_before) || kolo_barrier(world);

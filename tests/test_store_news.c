@@ -77,23 +77,11 @@ static void free_crowd(struct crowd *crowd)
     free(crowd);
 }
 
-/* The client says this, and has a turn. */
-static void turn_of(struct ko_session *client, const char *hex)
-{
-    uint8_t bytes[WIRE_LONGEST];
-    const size_t n = wire_unhex(hex, bytes);
-
-    assert_int_equal(ko_buffer_reserve(&client->in, n), KOLO_OK);
-    for (size_t i = 0; i < n; i++)
-        ko_buffer_put_u8(&client->in, bytes[i]);
-    assert_int_equal(ko_session_run(client), KOLO_OK);
-}
-
 /* The busy one says this, and tells the first of them. */
 static void begin(struct crowd *crowd, const char *hex)
 {
     ntold = 0;
-    turn_of(crowd->busy, hex);
+    store_begins(crowd->busy, hex);
     assert_true(crowd->busy->has_more);
     assert_in_range(ntold, 1, WATCHERS / FEWEST_TURNS);
 }
@@ -151,7 +139,7 @@ static void changes_come_in_their_order(void **state)
 
     (void)state;
     begin(crowd, "01" K V);
-    turn_of(crowd->third, "01" N V "01" N W);
+    store_begins(crowd->third, "01" N V "01" N W);
     assert_true(crowd->third->has_more);
     store_asks(crowd->other, "01" K W);
     assert_int_equal(store_run(crowd->third), KOLO_OK);
@@ -172,7 +160,7 @@ static void who_comes_and_goes(void **state)
 
     (void)state;
     begin(crowd, "01" K V);
-    turn_of(crowd->third, "01" K W);
+    store_begins(crowd->third, "01" K W);
     for (int i = middle; i < WATCHERS; i++) {
         ko_session_close(&crowd->watchers[i]);
         come(crowd, &crowd->watchers[i], "");
@@ -200,8 +188,8 @@ static void nobody_is_left(void **state)
 
     (void)state;
     begin(crowd, "01" K V "01" K W "08" K);
-    turn_of(crowd->third, "01" K V);
-    turn_of(crowd->third, "08" K);
+    store_begins(crowd->third, "01" K V);
+    store_begins(crowd->third, "08" K);
     nfirst = ntold;
     for (int i = 0; i < WATCHERS; i++)
         ko_session_close(&crowd->watchers[i]);
@@ -225,9 +213,9 @@ static void who_has_changed_it_goes(void **state)
 
         if (is_will)
             store_asks(crowd->busy, "f0" K W);
-        turn_of(crowd->third, "01" K V);
+        store_begins(crowd->third, "01" K V);
         if (!is_will)
-            turn_of(crowd->busy, "09" K W);
+            store_begins(crowd->busy, "09" K W);
         while (!ko_session_close_some(crowd->busy)) {
             store_asks(crowd->other, "03" X);
             store_gets(crowd->other, V);
@@ -252,7 +240,7 @@ static void a_full_store_tells(void **state)
     nrest = STORE_TABLE_CAP - ko_table_used(table) - 100; /* for the value and its view */
     rest = ko_table_make(table, nrest - 1);
     assert_non_null(rest);
-    turn_of(crowd->third, "01" K W);
+    store_begins(crowd->third, "01" K W);
     assert_true(ntold >= 2 * WATCHERS);
     ko_table_unmake(table, rest, nrest - 1);
     have_heard(crowd, 0, WATCHERS, CREATED K EMPTY V UPDATED K V W);
@@ -290,9 +278,9 @@ static void who_asks_meanwhile_hears_in_order(void **state)
 
     (void)state;
     begin(crowd, "01" K V);
-    turn_of(last, "03" N ONE);
+    store_begins(last, "03" N ONE);
     assert_true(last->has_more);
-    turn_of(crowd->third, "01" K W);
+    store_begins(crowd->third, "01" K W);
     store_gets(last, CREATED K EMPTY V ONE UPDATED K V W CREATED N EMPTY "0100000000000000 31");
     assert_int_equal(store_run(crowd->third), KOLO_OK);
     assert_int_equal(store_run(crowd->busy), KOLO_OK);

@@ -68,13 +68,7 @@ static void say_value(struct views *views, struct ko_session *client, uint8_t op
 /* Has the client begin what it has said, or this: what takes more than a turn. */
 static void begin(struct ko_session *client, const char *hex)
 {
-    uint8_t bytes[WIRE_LONGEST];
-    const size_t n = wire_unhex(hex, bytes);
-
-    assert_int_equal(ko_buffer_reserve(&client->in, n), KOLO_OK);
-    for (size_t i = 0; i < n; i++)
-        ko_buffer_put_u8(&client->in, bytes[i]);
-    assert_int_equal(ko_session_run(client), KOLO_OK);
+    store_begins(client, hex);
     assert_true(client->has_more);
 }
 

@@ -69,13 +69,7 @@ static void free_crowd(struct crowd *crowd)
 /* The busy one says this, and wakes the first of them. */
 static void begin(struct crowd *crowd, const char *hex)
 {
-    uint8_t bytes[WIRE_LONGEST];
-    const size_t n = wire_unhex(hex, bytes);
-
-    assert_int_equal(ko_buffer_reserve(&crowd->busy->in, n), KOLO_OK);
-    for (size_t i = 0; i < n; i++)
-        ko_buffer_put_u8(&crowd->busy->in, bytes[i]);
-    assert_int_equal(ko_session_run(crowd->busy), KOLO_OK);
+    store_begins(crowd->busy, hex);
     assert_true(crowd->busy->has_more);
     assert_in_range(nwoken, 1, WAITERS / FEWEST_TURNS);
 }
