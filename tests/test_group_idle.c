@@ -5,7 +5,7 @@
  */
 #include "clock.h"
 #include "exam.h"
-#include "group.h"
+#include "group_idle.h"
 #include "link.h"
 #include "mailbox_parts.h"
 #include "ranks.h"
@@ -189,31 +189,55 @@ static void threads_use_groups_at_once(void **state)
 
 /* ---- who gives back -------------------------------------------------------------------------- */
 
-/* Two groups in turns, beside more idle ones than there is room for: they keep what they have. */
+/* Those that have sent nothing since the last look. */
+static void look_at(kolo_group *group)
+{
+    ko_channel_give_back(&group->collectives, false);
+    ko_mailbox_give_back(group, false);
+}
+
+/* Two groups are used again, and there is room for what these hold, and for more than the slices of
+ * the others of which receivers have not said yet that they are free. */
 static int keep_the_used(kolo_group *world, void *argument)
 {
-    enum { NIDLE = 10, NUSED = 2, NGROUPS = NIDLE + NUSED };
+    enum { NIDLE = 2, NGROUPS = 4 };
+    struct ko_endpoint *endpoint = world->endpoint;
     kolo_group *groups[NGROUPS] = {0};
+    size_t held[NGROUPS], idle = 0;
     int failed = ranks_duplicate(world, groups, NGROUPS);
-    size_t held[NUSED];
 
     (void)argument;
-    for (int i = 0; i < NIDLE && !failed; i++)
+    for (int i = 0; i < NGROUPS && !failed; i++)
         failed = use(groups[i], LONG, (unsigned)i);
-    for (int i = 0; i < 10 && !failed; i++)
-        failed = use(groups[NIDLE + i % NUSED], LONG, (unsigned)i);
-    for (int i = 0; i < NUSED; i++)
-        held[i] = failed ? 1 : held_by(groups[NIDLE + i]);
+    failed |= failed || kolo_barrier(world); /* all slices have been released */
+    for (int i = 0; i < NGROUPS && !failed; i++)
+        look_at(groups[i]);
+    for (int i = NIDLE; i < NGROUPS && !failed; i++)
+        failed = use(groups[i], LONG, (unsigned)i);
+    failed |= failed || kolo_barrier(world);
+    for (int i = 0; i < NGROUPS && !failed; i++) {
+        held[i] = held_by(groups[i]);
+        idle += i < NIDLE ? held[i] : 0;
+        failed = held[i] ? 0 : ranks_fail("group %d holds nothing", i);
+    }
+    if (!failed) {
+        endpoint->idle_bytes = 4 * ((ko_links_held() - idle / 3) / 3 + 1);
+        ko_group_empty_others(world);
+    }
+    for (int i = NIDLE; i < NGROUPS && !failed; i++)
+        if (held_by(groups[i]) != held[i])
+            failed = ranks_fail("group %d holds %zu bytes of %zu", i, held_by(groups[i]), held[i]);
+    if (!failed && held_by(groups[0]) + held_by(groups[1]) > idle - idle / 3)
+        failed = ranks_fail("idle groups hold %zu and %zu bytes of %zu", held_by(groups[0]),
+                            held_by(groups[1]), idle);
     ranks_free_all(groups, NGROUPS);
-    return failed || (held[0] && held[1])
-               ? failed
-               : ranks_fail("groups in use hold %zu and %zu bytes", held[0], held[1]);
+    return failed;
 }
 
 static void groups_in_use_keep_theirs(void **state)
 {
     (void)state;
-    assert_int_equal(run(RANKS_PROCESSES, 2, "8M", keep_the_used, NULL), 0);
+    assert_int_equal(run(RANKS_PROCESSES, 2, "1G", keep_the_used, NULL), 0);
 }
 
 int main(void)
