@@ -2,6 +2,7 @@
 #include "store_bench.h"
 
 #include "store_output.h"
+#include "store_words.h"
 #include "wire.h"
 
 #include <setjmp.h>
@@ -118,4 +119,17 @@ bool store_has_other_half(struct ko_session *session, enum ko_half half)
     (void)session;
     (void)half;
     return true;
+}
+
+void store_goes_on(struct ko_session *client, struct ko_session *other, int fewest, int most)
+{
+    int turns = 0;
+
+    while (client->has_more && turns < most) {
+        turns++;
+        store_asks(other, "03" X);
+        store_gets(other, V);
+        assert_int_equal(ko_session_run(client), KOLO_OK);
+    }
+    assert_in_range(turns, fewest, most - 1);
 }

@@ -35,6 +35,10 @@ void store_asks(struct ko_session *client, const char *hex);
 /* The same, but it has one turn only, and what it gets stays where it is. */
 void store_begins(struct ko_session *client, const char *hex);
 
+/* Goes on with what it has begun, in so many turns more; between them another one, who has V under
+ * X, is answered at once. */
+void store_goes_on(struct ko_session *client, struct ko_session *other, int fewest, int most);
+
 /* Exactly these bytes are there for the client, once it has been run if it was woken. */
 void store_gets(struct ko_session *client, const char *hex);
 
