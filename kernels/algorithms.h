@@ -99,11 +99,12 @@ static inline bool ko_is_reducing(enum ko_collective what)
 }
 
 /* Whether ranks wait for the slices of such a call, of few, one after the other: they go in pieces
- * then (window_pieces.h), and what is reduced does so where nobody has to have it all before. */
+ * then (window_pieces.h), and so do all that one of two ranks adds to its own. */
 static inline bool ko_is_passed(enum ko_collective what, int n, bool is_few)
 {
-    return is_few && (what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER ||
-                      (what == KO_REDUCE && n == 2));
+    if (what == KO_REDUCE)
+        return n == 2;
+    return is_few && (what == KO_BROADCAST || what == KO_GATHER || what == KO_SCATTER);
 }
 
 static inline bool ko_has_root(enum ko_collective what)

@@ -46,6 +46,12 @@ static inline bool ko_is_for_one(const struct ko_extent *call)
     return call->n == 2 && call->what == KO_BROADCAST && call->nbytes >= KO_LENT_BROADCAST;
 }
 
+/* Whether one rank adds the other's to its own, who has nothing else to do. */
+static inline bool ko_is_added(const struct ko_extent *call)
+{
+    return call->n == 2 && call->what == KO_REDUCE;
+}
+
 /* What becomes of slices that are sent. */
 static inline enum ko_flow ko_flow_of(const struct ko_extent *call)
 {
@@ -53,6 +59,8 @@ static inline enum ko_flow ko_flow_of(const struct ko_extent *call)
 
     if (ko_is_for_one(call))
         return KO_STREAM;
+    if (ko_is_added(call))
+        return KO_ADDED;
     if (call->what == KO_ALL_GATHER || call->what == KO_ALL_TO_ALL)
         return ko_is_beyond_cache(call) ? KO_USED : KO_MUTUAL;
     return ko_is_passed(call->what, (int)call->n, is_few) ? KO_PASSED : KO_USED;
@@ -64,6 +72,8 @@ static inline enum ko_flow ko_folded_flow_of(const struct ko_extent *call)
 {
     const bool may_be = call->what == KO_REDUCE_SCATTER || call->what == KO_ALL_REDUCE;
 
+    if (ko_is_added(call))
+        return KO_ADDED;
     return may_be && call->n == 2 &&
                    2 * ko_blocks_of(call->what, 2) * call->nbytes < call->cache_bytes
                ? KO_FOLDED

@@ -102,6 +102,8 @@ static double slot_us(const struct ko_prices *prices, const struct ko_link_costs
 
     if (flow == KO_STREAM)
         return fmax(in, link->receive + nbytes * prices->waiting_byte[KO_LOCAL]);
+    if (flow == KO_ADDED)
+        return fmax(in, nbytes * prices->reduce_byte);
     return flow == KO_FOLDED ? in + nbytes * prices->reduce_byte : in + out;
 }
 
@@ -110,7 +112,7 @@ bool ko_prices_say_read(const struct ko_prices *prices, const struct ko_link_cos
 {
     const enum ko_flow flow = step->is_lent ? prices->folded : prices->flow;
     const double nbytes = step->nbytes;
-    const double reduced = flow == KO_FOLDED ? nbytes * prices->near_reduce_byte : 0;
+    const double reduced = flow >= KO_FOLDED ? nbytes * prices->near_reduce_byte : 0;
 
     return step->stays && flow >= KO_STREAM && step->nbytes >= KO_FOREIGN_LEAST &&
            prices->read + nbytes * prices->read_byte + reduced <

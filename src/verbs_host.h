@@ -192,7 +192,7 @@ static inline __attribute__((always_inline)) void complete_with(verbs *v, int fr
     const size_t nbytes = bytes_of(v, part);
     const void *theirs = link ? arrived_soon(v, link, nbytes) : NULL, *first, *second;
 
-    if (!theirs && link && v->flow == KO_PASSED && link->inbox && !is_streaming) {
+    if (!theirs && link && v->flow == KO_ADDED && link->inbox && !is_streaming) {
         complete_as_it_comes(v, link, own, part, is_first);
         return;
     }

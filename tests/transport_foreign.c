@@ -191,6 +191,13 @@ static void reading_is_measured(void **state)
     take(&puppet, 131072, been_read(1999));
     take(&puppet, 131072, copied(1000, 1000, FAR));
     expect_said(&puppet, 2 * KO_FOREIGN_LENGTHS + 4, true, true, false);
+    puppet.link->flow = KO_ADDED;
+    take(&puppet, 131072, been_read(2001));
+    take(&puppet, 131072, copied(1000, 1000, FAR));
+    expect_said(&puppet, 3 * KO_FOREIGN_LENGTHS + 4, true, false, false);
+    take(&puppet, 16384, been_read(1999));
+    take(&puppet, 16384, copied(1000, 1000, FAR));
+    expect_said(&puppet, 3 * KO_FOREIGN_LENGTHS + 1, true, true, false);
     puppet.link->flow = KO_MUTUAL;
     take(&puppet, UINT32_MAX, been_read(INT32_MAX));
     take(&puppet, UINT32_MAX, copied(INT32_MAX - 1, INT32_MAX - 1, INT64_MAX));
@@ -234,7 +241,8 @@ static void slices_are_left_where_that_saves_time(void **state)
 {
     enum { CLASS_1 = 16384 };
     const uint64_t bits = UINT64_C(2) | UINT64_C(2) << KO_FOREIGN_LENGTHS |
-                          UINT64_C(2) << (2 * KO_FOREIGN_LENGTHS); /* both ways, and reduced, too */
+                          UINT64_C(2) << (2 * KO_FOREIGN_LENGTHS) | /* both ways, and reduced, */
+                          UINT64_C(2) << (3 * KO_FOREIGN_LENGTHS);  /* and one way, too */
     const uint64_t known = KO_FOREIGN_READS | bits << KO_FOREIGN_KNOWN;
     struct suite *suite = *state;
     struct puppet puppet;
@@ -255,6 +263,7 @@ static void slices_are_left_where_that_saves_time(void **state)
     assert_true(ko_foreign_may_be_due(link, CLASS_1));
     assert_int_equal(count_left(link, KO_MUTUAL, CLASS_1, 4), 4);
     assert_int_equal(count_left(link, KO_FOLDED, CLASS_1, 4), 4);
+    assert_int_equal(count_left(link, KO_ADDED, CLASS_1, 4), 4);
     assert_int_equal(count_left(link, KO_AWAITED, CLASS_1, 4), 4);
     assert_int_equal(count_left(link, KO_STREAM, CLASS_1, 4), 0);
     assert_int_equal(count_left(link, KO_MUTUAL, KO_FOREIGN_LEAST - 1, 4), 0);

@@ -94,11 +94,16 @@ static void pieces_are_looked_at(void **state)
         assert_int_equal(ko_window_peek_piece(puppet.link, at, &body, &n), KOLO_OK);
         assert_ptr_equal(body, ko_window_body(puppet.link->inbox, puppet.link->slots, at));
         assert_int_equal(n, NBYTES - at < PIECE ? NBYTES - at : PIECE);
+        puppet.link->next_in->placed.copy_ns = 1; /* once it has begun, that is no matter */
     }
+    puppet.link->next_in->placed.copy_ns = 0;
     puppet.link->next_in->placed.piece = PIECE + 1;
     assert_int_equal(ko_window_peek_piece(puppet.link, 0, &body, &n), KOLO_E_PROTOCOL);
     suite_close_puppet(&puppet);
     puppet = open_with(suite, 0);
+    assert_int_equal(ko_window_peek_piece(puppet.link, 0, &body, &n), KOLO_OK);
+    assert_int_equal(n, NBYTES);
+    puppet.link->next_in->placed.copy_ns = 1; /* its sender has measured his copy */
     assert_int_equal(ko_window_peek_piece(puppet.link, 0, &body, &n), KOLO_OK);
     assert_int_equal(n, NBYTES);
     suite_close_puppet(&puppet);
@@ -163,10 +168,11 @@ static void slices_that_are_awaited_go_in_pieces(void **state)
 
     suite_needs_dial(suite);
     puppet = suite_open_puppet(suite, SLICE);
-    for (enum ko_flow flow = KO_USED; flow <= KO_FOLDED; flow++) {
+    for (enum ko_flow flow = KO_USED; flow <= KO_ADDED; flow++) {
         puppet.link->flow = flow;
         assert_int_equal(ko_window_goes_in_pieces(puppet.link, SHORT),
-                         flow == KO_PASSED || flow == KO_FOLLOWS || flow == KO_AWAITED);
+                         flow == KO_PASSED || flow == KO_FOLLOWS || flow == KO_AWAITED ||
+                             flow == KO_ADDED);
         assert_false(ko_window_goes_in_pieces(puppet.link, 4096));
     }
     suite_close_puppet(&puppet);

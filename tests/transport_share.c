@@ -316,6 +316,8 @@ static void only_who_is_idle_is_asked(void **state)
     assert_true(is_offered(&puppet));
     puppet.link->flow = KO_MUTUAL; /* the sender reads as much here */
     assert_false(is_offered(&puppet));
+    puppet.link->flow = KO_ADDED; /* what it wrote would have to be fetched from its core */
+    assert_false(is_offered(&puppet));
     puppet.link->flow = KO_STREAM;
     puppet.link->is_crowded = true; /* it may have no core */
     assert_false(is_offered(&puppet));

@@ -68,9 +68,9 @@ int ko_foreign_class(const struct ko_link *link, size_t nbytes)
 
     while (found < KO_FOREIGN_LENGTHS - 1 && nbytes >= (size_t)KO_FOREIGN_LEAST << (found + 1))
         found++;
-    if (link->flow == KO_FOLDED)
-        return 2 * KO_FOREIGN_LENGTHS + found;
-    return link->flow == KO_MUTUAL ? KO_FOREIGN_LENGTHS + found : found;
+    if (link->flow >= KO_MUTUAL)
+        found += (int)(link->flow - KO_MUTUAL + 1) * KO_FOREIGN_LENGTHS;
+    return found;
 }
 
 void ko_foreign_free(struct ko_foreign *foreign)
@@ -170,8 +170,7 @@ static bool is_open(struct ko_link *link, int class)
     return true;
 }
 
-/* Of a slice that was not left to us: whether its sender has measured his copy. */
-static bool is_measured(const struct ko_link *link)
+bool ko_foreign_is_measured(const struct ko_link *link)
 {
     return link->next_in->placed.copy_ns != 0;
 }
@@ -182,7 +181,7 @@ bool ko_foreign_is_watched(struct ko_link *link)
            link->frame.nbytes >= KO_FOREIGN_LEAST &&
            (link->frame.kind == KO_FRAME_DATA || link->frame.kind == KO_FRAME_FOREIGN) &&
            is_open(link, ko_foreign_class(link, link->frame.nbytes)) &&
-           (link->frame.kind == KO_FRAME_FOREIGN || is_measured(link));
+           (link->frame.kind == KO_FRAME_FOREIGN || ko_foreign_is_measured(link));
 }
 
 static void add(struct times *times, int64_t ns, uint32_t nbytes)

@@ -22,20 +22,15 @@ enum { KO_FOREIGN_LEAST = 8 << 10 };
 
 /* Classes of length: the shortest are of KO_FOREIGN_LEAST bytes, each twice as long as the one
  * before, the last of any more. What goes both ways at a time (link->flow) has classes of its own,
- * since there copies take longer, and so has what is reduced as well. */
-enum { KO_FOREIGN_LENGTHS = 5, KO_FOREIGN_CLASSES = 3 * KO_FOREIGN_LENGTHS };
+ * since there copies take longer, and so has what is reduced, both ways at a time or one way. */
+enum { KO_FOREIGN_LENGTHS = 5, KO_FOREIGN_CLASSES = 4 * KO_FOREIGN_LENGTHS };
 int ko_foreign_class(const struct ko_link *link, size_t nbytes);
 
 /* Bits of what a window says of reading: whether at all; and of the first class (of others so many
  * bits further), that it is known whether reading takes less time than a slice for which somebody
  * waits takes through a slot; that it does; and that it takes less than slices take that follow
  * each other, of which one is copied in while another is copied out. */
-enum {
-    KO_FOREIGN_READS = 1,
-    KO_FOREIGN_KNOWN = 16,
-    KO_FOREIGN_SOONER = 32,
-    KO_FOREIGN_FASTER = 48
-};
+enum { KO_FOREIGN_READS = 1, KO_FOREIGN_KNOWN = 4, KO_FOREIGN_SOONER = 24, KO_FOREIGN_FASTER = 44 };
 
 _Static_assert(KO_FOREIGN_CLASSES <= KO_FOREIGN_SOONER - KO_FOREIGN_KNOWN, "a bit for each");
 
@@ -60,6 +55,9 @@ struct ko_moment {
 };
 struct ko_moment ko_moment_now(void);
 int64_t ko_moment_since(const struct ko_moment *began);
+
+/* Of the next slice, which was not left to us: whether its sender has measured his copy. */
+bool ko_foreign_is_measured(const struct ko_link *link);
 
 /* Whether it is to be measured how long the next slice takes to get. If so, then it did. */
 bool ko_foreign_is_watched(struct ko_link *link);

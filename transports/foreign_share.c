@@ -182,7 +182,8 @@ static int read_offered(struct ko_link *link, struct ko_foreign_process *process
     return err ? err : status_of(link, error);
 }
 
-/* Not to who reads as much itself, sleeps, or may have no core just now. */
+/* Not to who reads as much itself, sleeps, or may have no core just now; nor of what is reduced
+ * then, for which what the other has written would have to be fetched from its core. */
 static bool is_to_be_shared(const struct ko_link *link, size_t nbytes)
 {
     return link->flow < KO_MUTUAL && nbytes / PAGE >= LEAST_SHARED && nbytes / PAGE <= UINT16_MAX &&

@@ -28,7 +28,8 @@ enum ko_flow {
     KO_FOLLOWS, /* the same, but waits for the last of few */
     KO_AWAITED, /* waits for it: the longer one, and a piece of the other (window_pieces.h) */
     KO_MUTUAL,  /* waits for it, but copies in one for us before: both */
-    KO_FOLDED   /* the same, but reduces it where it lies */
+    KO_FOLDED,  /* the same, but reduces it where it lies */
+    KO_ADDED    /* waits for it as AWAITED, but reduces it as it comes */
 };
 
 /* Of more slices of a message the time of the last one is the smaller part. */

@@ -355,7 +355,7 @@ static int peek_at(struct ko_link *link, const void **body)
 
 static int window_peek(struct ko_link *link, const void **body)
 {
-    const bool is_watched = link->flow == KO_FOLDED && ko_foreign_is_watched(link);
+    const bool is_watched = link->flow >= KO_FOLDED && ko_foreign_is_watched(link);
     const struct ko_moment began = is_watched ? ko_moment_now() : (struct ko_moment){0};
     int err = peek_at(link, body);
 

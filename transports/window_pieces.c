@@ -2,6 +2,7 @@
 #include "window_pieces.h"
 
 #include "copy.h"
+#include "foreign.h"
 #include "status.h"
 #include "window_slots.h"
 
@@ -15,7 +16,8 @@ enum { LOOKS = 256 };
 
 bool ko_window_goes_in_pieces(const struct ko_link *link, size_t nbytes)
 {
-    return (link->flow == KO_PASSED || link->flow == KO_FOLLOWS || link->flow == KO_AWAITED) &&
+    return (link->flow == KO_PASSED || link->flow == KO_FOLLOWS || link->flow == KO_AWAITED ||
+            link->flow == KO_ADDED) &&
            ko_window_piece(nbytes) < nbytes;
 }
 
@@ -124,7 +126,7 @@ int ko_window_peek_piece(struct ko_link *link, size_t at, const void **body, siz
     int err;
 
     *nbytes = link->frame.nbytes;
-    if (link->frame.kind != KO_FRAME_DATA || !*nbytes)
+    if (link->frame.kind != KO_FRAME_DATA || !*nbytes || (!at && ko_foreign_is_measured(link)))
         return link->ops->peek(link, body);
     first = ko_window_place_of(link, link->next_in->placed.at);
     err = first ? piece_in(link, &piece) : KOLO_E_PROTOCOL;
