@@ -84,6 +84,20 @@ int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
     return finish(gpu, gpu->own, deadline);
 }
 
+/* Of a context that has failed the driver says so whatever it is asked. */
+int ko_gpu_check(struct ko_gpu *gpu)
+{
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->stream_query(gpu->own);
+    ko_gpu_leave(gpu);
+    return result == KO_CU_NOT_READY ? KOLO_OK
+                                     : ko_cuda_check(gpu->cuda, result, "the GPU has failed");
+}
+
 ko_deadline ko_gpu_settling(struct ko_gpu *gpu)
 {
     ko_deadline deadline = ko_deadline_in(SETTLING_MS);
