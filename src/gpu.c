@@ -173,6 +173,7 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
         return err;
     }
     gpu->stop = stop;
+    pthread_mutex_init(&gpu->putting, NULL);
     pthread_mutex_init(&gpu->lock, NULL);
     atomic_init(&gpu->user, (ko_cu_stream)stream);
     err = check_context(gpu, find_context(gpu, stream));
@@ -216,7 +217,7 @@ int ko_gpu_follow(struct ko_gpu *gpu, void *stream)
         return ko_cuda_check(gpu->cuda, result, "the stream has no context");
     pthread_mutex_lock(&gpu->lock);
     atomic_store(&gpu->user, (ko_cu_stream)stream);
-    gpu->is_new = true; /* though it may have the handle of one that is no more */
+    atomic_store(&gpu->is_new, true); /* though it may have the handle of one that is no more */
     pthread_mutex_unlock(&gpu->lock);
     return KOLO_OK;
 }
@@ -509,6 +510,7 @@ void ko_gpu_close(struct ko_gpu *gpu)
                KO_GPU_CLOSE_MS);
     else if (is_idle && gpu->is_retained)
         (void)gpu->cuda->context_release(gpu->device);
+    pthread_mutex_destroy(&gpu->putting);
     pthread_mutex_destroy(&gpu->lock);
     free(gpu);
 }

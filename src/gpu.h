@@ -174,6 +174,9 @@ ko_cu_stream ko_gpu_own_stream(struct ko_gpu *gpu);
  * back, since the GPU may still touch them. */
 int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline);
 
+/* Whether the GPU has failed, of which nobody who waits for a rank would hear. Does not wait. */
+int ko_gpu_check(struct ko_gpu *gpu);
+
 /* When calls have failed: until when all of them together wait for GPUs, which begins with the
  * first that asks; and whether what the group's own stream was given is done by then, although the
  * group has failed. */

@@ -35,13 +35,15 @@ struct ko_gpu {
     bool prefers_pieces;     /* for scratch */
     struct retired *retired; /* under the lock */
 
-    pthread_mutex_t lock; /* of marks, of what is put into streams, and of what is retired */
+    pthread_mutex_t putting; /* of who puts something into a user's stream, or the late one */
+    pthread_mutex_t lock;    /* of marks, and of what is retired; the inner one: nobody has it in a
+                              * call to the driver */
     struct ko_gpu_mark *spare, *youngest;
     struct ko_gpu_mark *first_held, *last_held;
     ko_cu_event passed;           /* all waits in the user's stream */
     ko_cu_stream used;            /* by the last call that put something into one */
     ko_cu_event put;              /* behind that, as far as such calls have got */
-    bool is_new;                  /* the user's stream, and is not behind that */
+    atomic_bool is_new;           /* the user's stream, and is not behind that */
     struct ko_gpu_waiter waiter;  /* such calls, and graphs */
     int64_t stalled_ns;           /* when a graph's kernel was last seen to wait */
     _Atomic uint32_t last_ticket; /* that the user's stream waits for */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The user's stream, and all that is waited for.
+ * The user's stream, and all that is waited for. Of what is put into a stream that stands still a
+ * driver takes about a thousand, and has whoever puts in more wait: so nobody holds a lock then
+ * that those need who let go of the stream.
  */
 #include "gpu_parts.h"
 #include "status.h"
@@ -82,6 +84,20 @@ int ko_gpu_finish(struct ko_gpu *gpu, const ko_deadline *deadline)
     return finish(gpu, gpu->own, deadline);
 }
 
+/* Of a context that has failed the driver says so whatever it is asked. */
+int ko_gpu_check(struct ko_gpu *gpu)
+{
+    ko_cu_result result;
+    int err = ko_gpu_enter(gpu);
+
+    if (err)
+        return err;
+    result = gpu->cuda->stream_query(gpu->own);
+    ko_gpu_leave(gpu);
+    return result == KO_CU_NOT_READY ? KOLO_OK
+                                     : ko_cuda_check(gpu->cuda, result, "the GPU has failed");
+}
+
 ko_deadline ko_gpu_settling(struct ko_gpu *gpu)
 {
     ko_deadline deadline = ko_deadline_in(SETTLING_MS);
@@ -135,13 +151,17 @@ int ko_gpu_finish_late(struct ko_gpu *gpu, const ko_deadline *deadline)
 
 static struct ko_gpu_mark *take_spare(struct ko_gpu *gpu)
 {
-    struct ko_gpu_mark *mark = gpu->spare;
+    struct ko_gpu_mark *mark;
 
+    pthread_mutex_lock(&gpu->lock);
+    mark = gpu->spare;
     if (mark)
         gpu->spare = mark->spare;
+    pthread_mutex_unlock(&gpu->lock);
     return mark;
 }
 
+/* With the lock, as far as let_go_of_first. */
 static void make_spare(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
 {
     mark->spare = gpu->spare;
@@ -174,20 +194,23 @@ static void let_go_of_first(struct ko_gpu *gpu)
     }
 }
 
-/* What waits for it is let go. With the lock. */
+/* What waits for it is let go. */
 static void put_back(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
 {
-    if (!mark->ticket) {
+    pthread_mutex_lock(&gpu->lock);
+    if (mark->ticket) {
+        mark->is_let_go = true;
+        let_go_of_first(gpu);
+    } else {
         make_spare(gpu, mark);
-        return;
     }
-    mark->is_let_go = true;
-    let_go_of_first(gpu);
+    pthread_mutex_unlock(&gpu->lock);
 }
 
-/* With the lock. */
+/* Who puts it into the stream has counted it. */
 static void hold(struct ko_gpu *gpu, struct ko_gpu_mark *mark, uint32_t ticket)
 {
+    pthread_mutex_lock(&gpu->lock);
     mark->ticket = ticket;
     mark->is_let_go = false;
     mark->later = NULL;
@@ -196,11 +219,11 @@ static void hold(struct ko_gpu *gpu, struct ko_gpu_mark *mark, uint32_t ticket)
     else
         gpu->first_held = mark;
     gpu->last_held = mark;
-    ko_gpu_count_waiting(1);
     /* in one order with ko_gpu_let_all_go's: it sees the ticket, or is seen */
     atomic_store(&gpu->last_ticket, ticket);
     if (atomic_load(&gpu->lets_all_go))
         let_go_up_to(gpu, ticket);
+    pthread_mutex_unlock(&gpu->lock);
 }
 
 static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
@@ -217,31 +240,35 @@ static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
         free(mark);
         return err;
     }
+    pthread_mutex_lock(&gpu->lock);
     mark->elder = gpu->youngest;
     gpu->youngest = mark;
+    pthread_mutex_unlock(&gpu->lock);
     *mark_out = mark;
     return KOLO_OK;
 }
 
-/* With the lock and the context: behind what calls have put into another one. */
+/* While this thread puts something into the stream, with the context: behind what calls have put
+ * into another one. */
 static ko_cu_result come_behind(struct ko_gpu *gpu, ko_cu_stream stream)
 {
     const ko_cu_result result = gpu->cuda->stream_await_event(stream, gpu->put, 0);
 
+    pthread_mutex_lock(&gpu->lock); /* with ko_gpu_follow */
     if (!result && stream == atomic_load(&gpu->user))
-        gpu->is_new = false;
+        atomic_store(&gpu->is_new, false);
+    pthread_mutex_unlock(&gpu->lock);
     return result;
 }
 
-/* With the lock and the context. */
+/* The same. */
 static int set_mark(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held, struct ko_gpu_mark *mark)
 {
     ko_cu_result result =
-        gpu->is_new && stream != gpu->own ? come_behind(gpu, stream) : KO_CU_SUCCESS;
+        atomic_load(&gpu->is_new) && stream != gpu->own ? come_behind(gpu, stream) : KO_CU_SUCCESS;
 
     if (!result)
         result = gpu->cuda->event_record(mark->reached, stream);
-    mark->ticket = 0;
     if (!result && is_held) {
         const uint32_t ticket = atomic_load(&gpu->last_ticket) + 1;
 
@@ -255,6 +282,27 @@ static int set_mark(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held, struc
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
+/* Nothing stands still in the group's own stream, whose marks are set without others' turn. */
+static int put_mark(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held, struct ko_gpu_mark *mark)
+{
+    const bool has_turn = stream != gpu->own;
+    int err;
+
+    mark->ticket = 0;
+    if (is_held)
+        ko_gpu_add_waiting();
+    if (has_turn)
+        pthread_mutex_lock(&gpu->putting);
+    err = set_mark(gpu, stream, is_held, mark);
+    if (has_turn)
+        pthread_mutex_unlock(&gpu->putting);
+    if (is_held && !mark->ticket)
+        ko_gpu_count_waiting(-1);
+    if (err)
+        put_back(gpu, mark);
+    return err;
+}
+
 static int mark_stream(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held,
                        struct ko_gpu_mark **mark_out)
 {
@@ -263,20 +311,11 @@ static int mark_stream(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held,
 
     if (err)
         return err;
-    if (is_held)
-        ko_gpu_begin_waiting();
-    pthread_mutex_lock(&gpu->lock);
     mark = take_spare(gpu);
     if (!mark)
         err = make_mark(gpu, &mark);
-    if (!err) {
-        err = set_mark(gpu, stream, is_held, mark);
-        if (err)
-            put_back(gpu, mark);
-    }
-    pthread_mutex_unlock(&gpu->lock);
-    if (is_held)
-        ko_gpu_end_waiting();
+    if (!err)
+        err = put_mark(gpu, stream, is_held, mark);
     ko_gpu_leave(gpu);
     if (!err)
         *mark_out = mark;
@@ -327,9 +366,7 @@ void ko_gpu_let_go(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
 {
     if (!mark)
         return;
-    pthread_mutex_lock(&gpu->lock);
     put_back(gpu, mark);
-    pthread_mutex_unlock(&gpu->lock);
     ko_gpu_tidy(gpu);
 }
 
@@ -355,10 +392,10 @@ int ko_gpu_begin_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 
     ko_gpu_tidy(gpu); /* once it has begun, nothing can go until it is done */
     ko_gpu_add_waiting();
-    pthread_mutex_lock(&gpu->lock);
-    if (gpu->used != stream || gpu->is_new)
+    pthread_mutex_lock(&gpu->putting);
+    if (gpu->used != stream || atomic_load(&gpu->is_new))
         result = come_behind(gpu, stream);
-    pthread_mutex_unlock(&gpu->lock);
+    pthread_mutex_unlock(&gpu->putting);
     if (result)
         ko_gpu_count_waiting(-1);
     return ko_cuda_check(gpu->cuda, result, "the stream cannot wait for the one before");
@@ -369,10 +406,10 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
 {
     ko_cu_result result;
 
-    pthread_mutex_lock(&gpu->lock);
+    pthread_mutex_lock(&gpu->putting);
     gpu->used = stream;
     result = gpu->cuda->event_record(gpu->put, stream);
-    pthread_mutex_unlock(&gpu->lock);
+    pthread_mutex_unlock(&gpu->putting);
     ko_gpu_count_waiting(-1);
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }

@@ -13,26 +13,16 @@ static struct {
     struct ko_gpu_waiter *waiters;
 } waits = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void ko_gpu_begin_waiting(void)
-{
-    pthread_mutex_lock(&waits.lock);
-}
-
 void ko_gpu_count_waiting(int more)
 {
     atomic_fetch_add(&waits.n, more);
 }
 
-void ko_gpu_end_waiting(void)
-{
-    pthread_mutex_unlock(&waits.lock);
-}
-
 void ko_gpu_add_waiting(void)
 {
-    ko_gpu_begin_waiting();
+    pthread_mutex_lock(&waits.lock);
     ko_gpu_count_waiting(1);
-    ko_gpu_end_waiting();
+    pthread_mutex_unlock(&waits.lock);
 }
 
 void ko_gpu_enter_waiter(struct ko_gpu_waiter *waiter)

@@ -8,13 +8,10 @@
 
 #include <stdbool.h>
 
-/* Around what makes a stream wait; and how many more of its marks are waited for. */
-void ko_gpu_begin_waiting(void);
-void ko_gpu_count_waiting(int more);
-void ko_gpu_end_waiting(void);
-
-/* One more, which ko_gpu_count_waiting(-1) takes back. */
+/* One more, before a stream is made to wait: not while memory is taken away. Nothing is, until
+ * ko_gpu_count_waiting(-1) takes it back. */
 void ko_gpu_add_waiting(void);
+void ko_gpu_count_waiting(int more);
 
 /* Streams that may wait for other ranks with no count of theirs: they are asked, with the lock,
  * before memory goes. */

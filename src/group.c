@@ -49,6 +49,7 @@ static void init_group(kolo_group *group, struct ko_endpoint *endpoint, uint64_t
     atomic_init(&group->failed, 0);
     pthread_mutex_init(&group->lock, NULL);
     pthread_mutex_init(&group->ordering, NULL);
+    pthread_mutex_init(&group->listing, NULL);
     pthread_mutex_init(&group->streaming, NULL);
     pthread_mutex_init(&group->writing, NULL);
     pthread_cond_init(&group->fewer_behind, NULL);
@@ -287,9 +288,9 @@ static bool has_messages_behind(kolo_group *group)
 {
     bool has;
 
-    pthread_mutex_lock(&group->ordering);
+    pthread_mutex_lock(&group->listing);
     has = group->first_behind;
-    pthread_mutex_unlock(&group->ordering);
+    pthread_mutex_unlock(&group->listing);
     return has;
 }
 
@@ -369,6 +370,7 @@ static void leave_and_free(kolo_group *group)
     ko_engine_destroy(&group->engine);
     ko_engine_destroy(&group->behind);
     pthread_cond_destroy(&group->fewer_behind);
+    pthread_mutex_destroy(&group->listing);
     pthread_mutex_destroy(&group->ordering);
     pthread_mutex_destroy(&group->streaming);
     pthread_mutex_destroy(&group->writing);

@@ -81,8 +81,9 @@ struct kolo_group {
     struct ko_places *_Atomic places;   /* then: of messages */
     pthread_mutex_t ordering;           /* of calls behind the stream */
     struct ko_engine behind;            /* runs messages there (p2p_stream.h) */
-    struct ko_behind *first_behind;     /* of those that are not done; under ordering */
-    pthread_cond_t fewer_behind;        /* one of them is done; with ordering */
+    pthread_mutex_t listing;            /* of: */
+    struct ko_behind *first_behind;     /* messages there that are not done */
+    pthread_cond_t fewer_behind;        /* one of them is done */
     pthread_mutex_t streaming;          /* of: */
     struct ko_streamed *first_streamed; /* works in the stream (group_streamed.h) */
     atomic_bool has_met;                /* the other ranks, about GPUs: has begun to */

@@ -6,6 +6,7 @@
  * library's, the courier, when no user's thread has come for a while: one that posts or waits
  * often moves everything itself, and would only be held up by a second thread.
  */
+#include "gpu.h"
 #include "log.h"
 #include "mailbox_parts.h"
 #include "portable.h"
@@ -245,6 +246,25 @@ static int look_in_passing(struct ko_mailbox *mailbox)
                : KOLO_OK;
 }
 
+/* A GPU that fails wakes nobody, nor does what others do with their part of a message tell of it:
+ * who waits for one of its memory's asks it now and then. */
+static void ask_gpu(struct ko_mailbox *mailbox, const struct ko_letter *letter)
+{
+    enum { ASK_NS = 50000000 };
+    const bool is_on_gpu = letter->placed || letter->relay;
+    const int64_t now_ns = is_on_gpu ? ko_now_ns() : 0;
+    int err;
+
+    if (!is_on_gpu || atomic_load(&letter->work.is_done) || now_ns - mailbox->asked_ns < ASK_NS)
+        return;
+    mailbox->asked_ns = now_ns;
+    err = ko_group_check(mailbox->group) ? KOLO_OK : ko_gpu_check(mailbox->group->gpu);
+    if (!err)
+        return;
+    (void)ko_group_fail(mailbox->group, err, kolo_last_error());
+    ko_mailbox_fail_all(mailbox);
+}
+
 static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *letter,
                              const ko_deadline *deadline, const ko_deadline *limit)
 {
@@ -270,6 +290,7 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
             break;
         }
         drive_or_sleep(mailbox, wait, deadline);
+        ask_gpu(mailbox, letter);
     }
     if (wait->has_left_word)
         ko_channel_take_back(&mailbox->channel);
@@ -328,6 +349,7 @@ static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
             drive_until_done(mailbox, letter, deadline, &limit);
         else
             wait_for_driver(mailbox, deadline);
+        ask_gpu(mailbox, letter);
     } while (!atomic_load(&letter->work.is_done) && !(wanted && ko_deadline_passed(wanted)));
     mailbox->nusers--;
     if (mailbox->is_stopping)

@@ -37,6 +37,7 @@ struct ko_mailbox {
     uint64_t visits;            /* of users: posts and waits */
     int64_t parting_ns;         /* when its rank began to leave; 0: it has not */
     unsigned looks;             /* of users that do not wait */
+    int64_t asked_ns;           /* the GPU, last */
 };
 
 /* Any thread, without the lock; NULL before the first message. */

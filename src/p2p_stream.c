@@ -48,7 +48,7 @@ static bool is_behind(const struct ko_behind *behind, const kolo_p2p *ops, size_
     return false;
 }
 
-/* Under ordering: whether these would overtake others. */
+/* Under listing: whether these would overtake others. */
 static bool is_behind_any(const kolo_group *group, const kolo_p2p *ops, size_t nops)
 {
     const struct ko_behind *behind = group->first_behind;
@@ -58,17 +58,37 @@ static bool is_behind_any(const kolo_group *group, const kolo_p2p *ops, size_t n
     return behind;
 }
 
+static bool would_overtake(kolo_group *group, const struct list *list)
+{
+    bool would;
+
+    pthread_mutex_lock(&group->listing);
+    would = is_behind_any(group, list->ops, list->n);
+    pthread_mutex_unlock(&group->listing);
+    return would;
+}
+
+static void enlist(struct ko_behind *behind)
+{
+    kolo_group *group = behind->group;
+
+    pthread_mutex_lock(&group->listing);
+    behind->next = group->first_behind;
+    group->first_behind = behind;
+    pthread_mutex_unlock(&group->listing);
+}
+
 static void forget(struct ko_behind *behind)
 {
     kolo_group *group = behind->group;
     struct ko_behind **at = &group->first_behind;
 
-    pthread_mutex_lock(&group->ordering);
+    pthread_mutex_lock(&group->listing);
     while (*at != behind)
         at = &(*at)->next;
     *at = behind->next;
     pthread_cond_broadcast(&group->fewer_behind);
-    pthread_mutex_unlock(&group->ordering);
+    pthread_mutex_unlock(&group->listing);
 }
 
 /* ---- works ------------------------------------------------------------------------------- */
@@ -117,7 +137,8 @@ static struct ko_behind *make(kolo_group *group, const struct list *list, ko_p2p
     return made;
 }
 
-/* Under ordering, so that works come in the order of their marks. */
+/* Under ordering, so that works come in the order of their marks: the thread of those that are
+ * there does without, since the driver may have this one wait until there is room in the stream. */
 static int submit(struct ko_behind *behind, const struct list *list)
 {
     kolo_group *group = behind->group;
@@ -126,11 +147,10 @@ static int submit(struct ko_behind *behind, const struct list *list)
 
     if (err)
         return err;
-    behind->next = group->first_behind;
-    group->first_behind = behind; /* before it may be done */
+    enlist(behind); /* before it may be done */
     err = ko_engine_submit(&group->behind, &behind->work);
     if (err) {
-        group->first_behind = behind->next;
+        forget(behind);
         ko_gpu_let_go(group->gpu, behind->mark);
     }
     return err;
@@ -144,7 +164,7 @@ static int queue(kolo_group *group, const struct list *list, ko_p2p_carry *carry
 
     *work = NULL;
     pthread_mutex_lock(&group->ordering);
-    if (list->is_held || is_behind_any(group, list->ops, list->n)) {
+    if (list->is_held || would_overtake(group, list)) {
         behind = make(group, list, carry);
         err = behind ? submit(behind, list) : KOLO_E_NOMEM;
     }
@@ -202,8 +222,8 @@ int ko_p2p_run(kolo_group *group, const kolo_p2p *ops, size_t nops, bool is_on_g
 /* No deadline: each of those has its own, from when it begins, and an abort ends all. */
 void ko_p2p_let_pass(kolo_group *group, const kolo_p2p *ops, size_t nops)
 {
-    pthread_mutex_lock(&group->ordering);
+    pthread_mutex_lock(&group->listing);
     while (is_behind_any(group, ops, nops))
-        pthread_cond_wait(&group->fewer_behind, &group->ordering);
-    pthread_mutex_unlock(&group->ordering);
+        pthread_cond_wait(&group->fewer_behind, &group->listing);
+    pthread_mutex_unlock(&group->listing);
 }

@@ -156,6 +156,30 @@ static int fault_before_messages(kolo_group *group, void *unused)
                                          : ranks_expect_soon(began_ns, err, err, "rank 1");
 }
 
+/* Rank 1 waits for a message that nobody has sent when its GPU fails, and so do the others for its.
+ */
+static int fault_of_a_receiver(kolo_group *group, void *unused)
+{
+    static uint32_t gate;
+    struct side side;
+    kolo_work *work = NULL;
+    int failed = enter(group, &side) || exchange(&side), err;
+    int64_t began_ns;
+
+    (void)unused;
+    if (failed ||
+        (side.is_faulty &&
+         gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ)) ||
+        fail_gpu(&side))
+        return ranks_fail("the gate");
+    err = kolo_irecv(group, memory_of(&side), COUNT, KOLO_INT32, side.is_faulty ? 0 : FAULTY, 0,
+                     &work);
+    ranks_nap_ms(300); /* until all of them sleep */
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    began_ns = ko_now_ns();
+    return expect(&side, began_ns, outcome(err, work)) || await_fault(&side);
+}
+
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
 static int capture(const struct side *side, ko_cu_graph_exec *exec)
@@ -231,6 +255,12 @@ static void before_messages(void **state)
     run(fault_before_messages, GPU_HOSTS_PLACES);
 }
 
+static void of_a_receiver(void **state)
+{
+    (void)state;
+    run(fault_of_a_receiver, GPU_HOSTS_PLACES);
+}
+
 static void before_a_launch(void **state)
 {
     (void)state;
@@ -240,9 +270,8 @@ static void before_a_launch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(before_a_call),
-        cmocka_unit_test(in_a_call),
-        cmocka_unit_test(before_messages),
+        cmocka_unit_test(before_a_call),   cmocka_unit_test(in_a_call),
+        cmocka_unit_test(before_messages), cmocka_unit_test(of_a_receiver),
         cmocka_unit_test(before_a_launch),
     };
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * A driver that does not come back to the engine's thread, or to a caller's: the streams that wait
- * for calls of a group that has failed go on all the same, and who aborts it is not held up.
+ * for calls of a group that has failed go on all the same, and who aborts it is not held up. And
+ * one that has a caller wait until there is room in his stream, where that waits for a message: it
+ * comes.
  */
 #include "clock.h"
 #include "exam.h"
@@ -14,10 +16,11 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
-enum { COUNT = 1000, LONG_MS = 20000 };
+enum { COUNT = 1000, LONG_MS = 20000, NMESSAGES = 40 };
 
 static atomic_bool has_left; /* rank 1 its stream waiting */
 
@@ -161,6 +164,85 @@ static int come_in_the_end(struct caller caller)
     return ranks_expect(reduce(&caller), KOLO_OK, "");
 }
 
+/* ---- streams without room -------------------------------------------------------------------- */
+
+static int receive(const struct caller *caller, kolo_work **work)
+{
+    return kolo_irecv(caller->group, caller->memory, COUNT, KOLO_INT32, 0, 0, work);
+}
+
+static void *receive_too(void *argument)
+{
+    struct caller *caller = argument;
+
+    caller->err = receive(caller, &caller->work);
+    return NULL;
+}
+
+/* While another thread begins to receive the next message, what has been begun comes, is done, and
+ * the stream has it. */
+static int hold_a_receiver(struct caller caller)
+{
+    struct caller other = caller;
+    pthread_t thread;
+    int failed = receive(&caller, &caller.work);
+
+    gpu_hold("cuStreamWaitValue32");
+    if (failed || pthread_create(&thread, NULL, receive_too, &other) || !are_held(1))
+        return ranks_fail("the other caller is not held");
+    atomic_store(&has_left, true);
+    failed = ranks_expect(kolo_work_wait(caller.work, LONG_MS), KOLO_OK, "");
+    if (!failed && !goes_on())
+        failed = ranks_fail("the stream stands still");
+    gpu_hold("");
+    pthread_join(thread, NULL);
+    failed = ranks_expect(kolo_work_wait(other.work, -1), KOLO_OK, "") || failed;
+    kolo_work_free(caller.work);
+    kolo_work_free(other.work);
+    return failed;
+}
+
+static int receive_many(struct caller caller)
+{
+    kolo_work *works[NMESSAGES];
+    int failed = 0;
+
+    atomic_store(&has_left, true);
+    for (int i = 0; i < NMESSAGES; i++)
+        if (receive(&caller, &works[i]))
+            return ranks_fail("receive %d", i);
+    for (int i = 0; i < NMESSAGES; i++) {
+        failed |= ranks_expect(kolo_work_wait(works[i], -1), KOLO_OK, "");
+        kolo_work_free(works[i]);
+    }
+    return failed;
+}
+
+static int send_all(struct caller caller, int n)
+{
+    while (!atomic_load(&has_left))
+        ranks_nap_ms(1);
+    for (int i = 0; i < n; i++) {
+        const int err = kolo_send(caller.group, caller.memory, COUNT, KOLO_INT32, 1, 0);
+
+        if (err)
+            return ranks_expect(err, KOLO_OK, "");
+    }
+    return 0;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+/* What rank 0 does meanwhile. */
+static int accompany(struct caller caller, int (*body)(struct caller))
+{
+    if (body == receive_many)
+        return send_all(caller, NMESSAGES);
+    if (body == hold_a_receiver)
+        return send_all(caller, 2);
+    return body == leave_waiting ? come_in_the_end(caller) : come_late(caller);
+}
+
 static int take(kolo_group *group, void *argument)
 {
     int (*const *body)(struct caller) = argument;
@@ -175,7 +257,7 @@ static int take(kolo_group *group, void *argument)
         return ranks_fail("the call before");
     kolo_work_free(caller.work);
     if (kolo_group_rank(group) != 1)
-        return *body == leave_waiting ? come_in_the_end(caller) : come_late(caller);
+        return accompany(caller, *body);
     failed = (*body)(caller);
     gpu_hold("");
     return failed;
@@ -208,12 +290,25 @@ static void a_stream(void **state)
     run(leave_waiting);
 }
 
+static void a_receiver(void **state)
+{
+    (void)state;
+    run(hold_a_receiver);
+}
+
+static void a_full_stream(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_DEPTH", "16", 1);
+    run(receive_many);
+    unsetenv("FAKECUDA_DEPTH");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_engine),
-        cmocka_unit_test(a_caller),
-        cmocka_unit_test(a_stream),
+        cmocka_unit_test(the_engine), cmocka_unit_test(a_caller),      cmocka_unit_test(a_stream),
+        cmocka_unit_test(a_receiver), cmocka_unit_test(a_full_stream),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

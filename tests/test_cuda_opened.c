@@ -2,7 +2,8 @@
  *
  * Memory that processes hand to each other, and free, and get again at the same address: whoever of
  * a process has it open, a message, a collective or another group's, none is in the way of what
- * comes next. And memory that goes while a call is under way, of this group or of another one.
+ * comes next, nor what lies beside that in a block of memory. And memory that goes while a call is
+ * under way, of this group or of another one.
  */
 #include "gpu_rank.h"
 #include "group.h"
@@ -88,6 +89,74 @@ static int go_around(kolo_group *group, void *unused)
         failed = take(group, reduce) || take(group, swap) || take(other, reduce) ||
                  take(other, swap) || take(group, swap_in_stream);
     if (!failed && (group->gpu_ways.reached != ROUNDS || other->gpu_ways.reached != ROUNDS))
+        failed = ranks_fail("%d and %d calls went where the buffers are",
+                            (int)group->gpu_ways.reached, (int)other->gpu_ways.reached);
+    kolo_group_free(other);
+    return gpu_rank_leave(failed);
+}
+
+/* ---- in blocks ------------------------------------------------------------------------------- */
+
+enum { PART = 1 << 20, NFILLERS = 8 }; /* two in a block */
+
+static ko_cu_ptr make_part(void)
+{
+    static const int content[COUNT];
+    ko_cu_ptr memory;
+
+    if (gpu_rank.cuda->alloc(&memory, PART) ||
+        gpu_rank.cuda->copy(memory, (uintptr_t)content, sizeof content, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+    return memory;
+}
+
+static int reduce_part(kolo_group *group, ko_cu_ptr part)
+{
+    return reduce(group, (int *)(uintptr_t)part);
+}
+
+/* Both groups have the second part of a block open, of which one hears that it has gone. Then there
+ * is another block, and in it what both have not seen. */
+static int change_block(kolo_group *group, kolo_group *other)
+{
+    const ko_cu_ptr first = make_part(), second = make_part();
+    ko_cu_ptr again;
+    int failed = reduce_part(group, second) || reduce_part(other, second);
+
+    if (gpu_rank.cuda->free(first) || gpu_rank.cuda->free(second))
+        abort();
+    again = make_part();
+    failed = failed || again != first || second != first + PART
+                 ? ranks_fail("other memory is elsewhere")
+                 : reduce_part(group, again);
+    if (gpu_rank.cuda->free(again))
+        abort();
+    return failed;
+}
+
+/* Until the next part begins a block. */
+static void fill_blocks(void)
+{
+    ko_cu_ptr last = 0;
+
+    for (int i = 0; i < NFILLERS; i++)
+        last = make_part();
+    if (last % (2 * PART) == 0)
+        (void)make_part();
+}
+
+static int go_around_blocks(kolo_group *group, void *unused)
+{
+    kolo_group *other = NULL;
+    int failed = gpu_rank_enter(group) || kolo_group_duplicate(group, &other) ||
+                 kolo_group_set_stream(other, gpu_rank.stream);
+
+    (void)unused;
+    fill_blocks();
+    for (int i = 0; i < ROUNDS && !failed; i++)
+        failed = change_block(group, other);
+    if (!failed && (group->gpu_ways.reached != 2 * ROUNDS || other->gpu_ways.reached != ROUNDS))
         failed = ranks_fail("%d and %d calls went where the buffers are",
                             (int)group->gpu_ways.reached, (int)other->gpu_ways.reached);
     kolo_group_free(other);
@@ -328,6 +397,15 @@ static void comes_again_between_gpus(void **state)
     unsetenv("FAKECUDA_DEVICES");
 }
 
+static void comes_again_in_blocks(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_BLOCKS", "1", 1);
+    run(go_around, "shm");
+    run(go_around_blocks, "shm");
+    unsetenv("FAKECUDA_BLOCKS");
+}
+
 static void goes_in_a_call(void **state)
 {
     (void)state;
@@ -347,9 +425,8 @@ static void another_group_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(comes_again),
-        cmocka_unit_test(comes_again_between_gpus),
-        cmocka_unit_test(goes_in_a_call),
+        cmocka_unit_test(comes_again),           cmocka_unit_test(comes_again_between_gpus),
+        cmocka_unit_test(comes_again_in_blocks), cmocka_unit_test(goes_in_a_call),
         cmocka_unit_test(another_group_waits),
     };
 

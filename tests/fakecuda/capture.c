@@ -60,6 +60,13 @@ void double_capture_add(struct double_capture *capture, const struct double_task
     double_graph_add(&capture->graph, task, nbytes);
 }
 
+void double_capture_break(struct double_capture *capture)
+{
+    pthread_mutex_lock(&lock);
+    capture->is_broken = true;
+    pthread_mutex_unlock(&lock);
+}
+
 bool double_capture_is_ended_here(const struct double_capture *capture)
 {
     return capture->mode == KO_CU_CAPTURE_RELAXED || pthread_equal(capture->thread, pthread_self());

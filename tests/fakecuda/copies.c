@@ -68,14 +68,27 @@ static void do_fill(struct double_task *task)
         atomic_store_explicit(to + i, 0x01010101u * transfer->byte, memory_order_relaxed);
 }
 
+/* Between a GPU's memory and such of the host's as the driver has not locked. */
+static bool is_pageable(ko_cu_ptr to, ko_cu_ptr from, int device)
+{
+    struct double_home home;
+    const bool is_to = double_find(to, device, &home), is_from = double_find(from, device, &home);
+
+    return is_to != is_from && !double_is_locked(is_to ? from : to);
+}
+
 ko_cu_result double_copy(ko_cu_ptr to, ko_cu_ptr from, size_t nbytes, ko_cu_stream stream)
 {
     const struct transfer transfer = {
         {.run = do_copy, .is_ready = is_let_go}, to, from, nbytes, 0, double_gpu_of(stream)};
+    ko_cu_result result;
 
     if (!double_is_valid(to, nbytes) || !double_is_valid(from, nbytes))
         return KO_CU_INVALID_VALUE;
-    return double_enqueue(stream, &transfer.task, sizeof transfer);
+    result = double_enqueue(stream, &transfer.task, sizeof transfer);
+    if (!result && double_number("FAKECUDA_STRICT", 0) && is_pageable(to, from, transfer.device))
+        double_await_all_of(stream);
+    return result;
 }
 
 ko_cu_result double_fill(ko_cu_ptr to, unsigned char byte, size_t nbytes, ko_cu_stream stream)

@@ -24,11 +24,17 @@
  *   FAKECUDA_LAZY=1        a kernel that is not loaded yet cannot be started beside a stream of its
  *                          context that has something to do (600), where a GPU would wait for it
  *   FAKECUDA_STRICT=1      nothing of another process's is opened by a handle at an address where
- *                          what that has freed is still open here (208), and nothing is started
- *                          while a thread frees memory, as a GPU's driver has it
+ *                          what that has freed is still open here (208), no kernel is started on a
+ *                          GPU while a thread frees memory there, as a GPU's driver has it, and a
+ *                          copy between a GPU and memory of the host's that is not registered
+ *                          returns when it is done, as a driver's may
  *   FAKECUDA_QUEUES=N      streams of a context beyond N of a priority share N queues, in each of
  *                          which all is done in the order of its coming, as a GPU has it beyond
  *                          CUDA_DEVICE_MAX_CONNECTIONS (0: each has its own)
+ *   FAKECUDA_DEPTH=N       a stream has room for N operations, and who puts in more waits for it
+ *                          (0: no limit; a GPU's have room for about a thousand)
+ *   FAKECUDA_BLOCKS=1      what is allocated of up to 1 MiB is a part of a block of 2 MiB, which
+ *                          goes with the last one; a part's handle opens all of it
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other
@@ -56,6 +62,7 @@ struct ko_cuda_context {
     unsigned peers;                /* bits: GPUs whose memory it has access to; atomic */
     struct ko_cuda_stream *legacy; /* the stream whose handle is NULL */
     ko_cu_result fault;            /* by which it has ended (fakecuda_fault); atomic */
+    int nawaiting;                 /* threads that wait for its streams; atomic */
 };
 
 /* ---- door.cc --------------------------------------------------------------------------------- */
@@ -133,8 +140,9 @@ bool double_has_room(size_t nbytes);
  * pointer's type the driver says either. The double's processor cannot touch them all the same.
  * Tests find it by its name. */
 __attribute__((visibility("default"))) void fakecuda_manage(ko_cu_ptr memory, bool is_at_host);
-/* Whether the driver has locked memory there: it is registered. */
+/* Whether the driver has locked memory there: it is registered; whether it is managed. */
 bool double_is_locked(ko_cu_ptr at);
+bool double_is_managed(ko_cu_ptr at);
 /* Bytes of the host's memory that are registered now, and the most that were at once since this was
  * last asked. Tests find it by its name. */
 __attribute__((visibility("default"))) void fakecuda_bytes_locked(uint64_t *now, uint64_t *most);
@@ -198,8 +206,12 @@ void double_do_nothing(struct double_task *task);
 /* Returns when all that has been put into the streams of the thread's context is done, as the
  * driver has it before memory goes that they may use. */
 void double_await_streams(void);
-/* Whether a thread is in there: then no other starts a kernel, where FAKECUDA_STRICT says so. */
-bool double_is_awaiting_streams(void);
+/* Whether a thread is in there for the GPU's: then no other starts a kernel on it, where
+ * FAKECUDA_STRICT says so. */
+bool double_is_awaiting_streams(int device);
+
+/* Returns when all that has been put into the stream is done, unless it is captured. */
+void double_await_all_of(ko_cu_stream stream);
 
 /* Puts a copy of the task, nbytes long, at the stream's end. Doubles of other libraries do so too.
  */
@@ -234,6 +246,8 @@ uint64_t double_capture_number(const struct double_capture *capture); /* not 0 *
 struct double_capture *double_capture_find(uint64_t number);          /* NULL: it has ended */
 void double_capture_add(struct double_capture *capture, const struct double_task *task,
                         size_t nbytes);
+/* What was not to come has come: there will be no graph. */
+void double_capture_break(struct double_capture *capture);
 /* Whether the calling thread may close it; the end of it, for which all streams that have joined
  * have to be joined. */
 bool double_capture_is_ended_here(const struct double_capture *capture);

@@ -284,7 +284,9 @@ ko_cu_result double_launch(ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y
 {
     launch launched = {};
 
-    while (double_number("FAKECUDA_STRICT", 0) && double_is_awaiting_streams())
+    launched.device = double_gpu_of(stream);
+    while (double_number("FAKECUDA_STRICT", 0) && launched.device >= 0 &&
+           double_is_awaiting_streams(launched.device))
         sched_yield();
     if (!kernel || !grid_x || !block_x || block_x > 512 || grid_y != 1 || grid_z != 1 ||
         block_y != 1 || block_z != 1 || shared_bytes || extra)
@@ -293,7 +295,6 @@ ko_cu_result double_launch(ko_cu_kernel kernel, unsigned grid_x, unsigned grid_y
     launched.text = (kernel_text)kernel;
     launched.nblocks = grid_x;
     launched.nthreads = block_x;
-    launched.device = double_gpu_of(stream);
     if (double_number("FAKECUDA_LAZY", 0) && load(launched.device, kernel) &&
         double_is_busy(launched.device))
         return KO_CU_NOT_READY;

@@ -11,7 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { NO_DEVICE = -2 }; /* CU_DEVICE_INVALID */
+enum { NO_DEVICE = -2 };           /* CU_DEVICE_INVALID */
+enum { ALREADY_REGISTERED = 712 }; /* CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED */
 
 /* ---- its own --------------------------------------------------------------------------------- */
 
@@ -22,29 +23,38 @@ bool double_has_room(size_t nbytes)
     return !most || nbytes <= (size_t)most;
 }
 
+/* A file of its own. */
+static bool make_file(struct double_range *range)
+{
+    range->nbytes = (range->nbytes + DOUBLE_GRAIN - 1) / DOUBLE_GRAIN * DOUBLE_GRAIN;
+    range->fd = memfd_create("device", MFD_CLOEXEC);
+    if (range->fd < 0 || ftruncate(range->fd, (off_t)range->nbytes) ||
+        !(range->base = double_map(range->fd, range->nbytes))) {
+        close(range->fd);
+        return false;
+    }
+    double_unset(range->base, range->nbytes);
+    double_protect(range->base, range->nbytes);
+    return true;
+}
+
 ko_cu_result double_alloc(ko_cu_ptr *memory, size_t nbytes)
 {
-    struct double_range range = {
-        .kind = DOUBLE_DEVICE, .nbytes = (nbytes + DOUBLE_GRAIN - 1) / DOUBLE_GRAIN * DOUBLE_GRAIN};
+    struct double_range range = {.kind = DOUBLE_DEVICE, .nbytes = nbytes};
     ko_cu_context context = double_context();
+    bool is_made;
 
     if (!nbytes || !context)
         return context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
     if (!double_has_room(nbytes))
         return KO_CU_OUT_OF_MEMORY;
     range.device = context->device;
-    range.fd = memfd_create("device", MFD_CLOEXEC);
-    if (range.fd < 0 || ftruncate(range.fd, (off_t)range.nbytes) ||
-        !(range.base = double_map(range.fd, range.nbytes))) {
-        close(range.fd);
-        return KO_CU_OUT_OF_MEMORY;
-    }
-    double_unset(range.base, range.nbytes);
     double_ranges_lock();
-    double_protect(range.base, range.nbytes);
-    *memory = (uintptr_t)double_range_enter(range)->base;
+    is_made = double_block_suits(nbytes) ? double_block_take(&range) : make_file(&range);
+    if (is_made)
+        *memory = (uintptr_t)double_range_enter(range)->base;
     double_ranges_unlock();
-    return KO_CU_SUCCESS;
+    return is_made ? KO_CU_SUCCESS : KO_CU_OUT_OF_MEMORY;
 }
 
 ko_cu_result double_free(ko_cu_ptr memory)
@@ -165,6 +175,18 @@ bool double_is_locked(ko_cu_ptr at)
     return is;
 }
 
+bool double_is_managed(ko_cu_ptr at)
+{
+    const struct double_range *range;
+    bool is;
+
+    double_ranges_lock();
+    range = double_range_at(at);
+    is = range && range->is_managed;
+    double_ranges_unlock();
+    return is;
+}
+
 ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
 {
     ko_cu_context context = double_context();
@@ -173,6 +195,10 @@ ko_cu_result double_host_register(void *memory, size_t nbytes, unsigned flags)
     if (!context || !nbytes)
         return context ? KO_CU_INVALID_VALUE : KO_CU_INVALID_CONTEXT;
     double_ranges_lock();
+    if (double_range_touches(memory, nbytes)) {
+        double_ranges_unlock();
+        return ALREADY_REGISTERED;
+    }
     double_range_enter((struct double_range){
         .kind = DOUBLE_HOST, .base = memory, .nbytes = nbytes, .device = context->device});
     count_locked(nbytes, 0);
@@ -213,9 +239,30 @@ ko_cu_result double_host_address(ko_cu_ptr *at, void *memory, unsigned flags)
 
 /* What an IPC handle says. */
 struct passport {
-    uint64_t id, base, nbytes;
+    uint64_t id, base, nbytes, offset; /* of a part, those of its block, in which it lies there */
     int pid, fd, device;
 };
+
+static struct passport passport_of(const struct double_range *range)
+{
+    const struct double_block *block = range->block;
+    struct passport passport = {.id = range->id,
+                                .base = (uintptr_t)range->base,
+                                .nbytes = range->nbytes,
+                                .pid = getpid(),
+                                .fd = range->fd,
+                                .device = range->device};
+
+    if (block) {
+        passport.id = block->id;
+        passport.base = (uintptr_t)block->base;
+        passport.nbytes = block->nbytes;
+        passport.offset = (uintptr_t)range->base - passport.base;
+        passport.fd = block->fd;
+    }
+    return passport;
+}
+
 ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
 {
     struct double_range *range;
@@ -225,12 +272,7 @@ ko_cu_result double_ipc_export(ko_cu_ipc_handle *handle, ko_cu_ptr memory)
     if (range && (range->kind != DOUBLE_DEVICE || range->is_managed))
         range = NULL;
     if (range) {
-        const struct passport passport = {.id = range->id,
-                                          .base = (uintptr_t)range->base,
-                                          .nbytes = range->nbytes,
-                                          .pid = getpid(),
-                                          .fd = range->fd,
-                                          .device = range->device};
+        const struct passport passport = passport_of(range);
 
         *handle = (ko_cu_ipc_handle){.bytes = {0}};
         memcpy(handle->bytes, &passport, sizeof passport);
@@ -287,7 +329,7 @@ ko_cu_result double_ipc_open(ko_cu_ptr *memory, ko_cu_ipc_handle handle, unsigne
         range = import(&passport);
     if (range) {
         range->users++;
-        *memory = (uintptr_t)range->base;
+        *memory = (uintptr_t)range->base + passport.offset;
     }
     double_ranges_unlock();
     return range ? KO_CU_SUCCESS : result ? result : KO_CU_INVALID_VALUE;
@@ -299,8 +341,8 @@ ko_cu_result double_ipc_close(ko_cu_ptr memory)
 
     double_await_streams();
     double_ranges_lock();
-    range = double_range_at(memory);
-    if (!double_range_begins(range, memory) || range->kind != DOUBLE_IMPORTED)
+    range = double_range_at(memory); /* of a part, in which that lies */
+    if (!range || range->kind != DOUBLE_IMPORTED)
         range = NULL;
     else if (!--range->users)
         double_range_take_out(range);

@@ -75,6 +75,15 @@ bool double_find(ko_cu_ptr at, int by, struct double_home *home)
     return range;
 }
 
+struct double_range *double_range_touches(const unsigned char *base, size_t nbytes)
+{
+    struct double_range *range = list.first;
+
+    while (range && (base >= range->base + range->nbytes || range->base >= base + nbytes))
+        range = range->next;
+    return range;
+}
+
 bool double_range_begins(const struct double_range *range, ko_cu_ptr at)
 {
     return range && (uintptr_t)range->base == at;
@@ -118,12 +127,17 @@ bool double_range_is_taken(int pid, uint64_t base, uint64_t nbytes)
     return range;
 }
 
+uint64_t double_range_number(void)
+{
+    return ++list.last_id;
+}
+
 struct double_range *double_range_enter(struct double_range range)
 {
     struct double_range *copy = malloc(sizeof *copy);
 
     *copy = range;
-    copy->id = ++list.last_id;
+    copy->id = double_range_number();
     copy->next = list.first;
     list.first = copy;
     return copy;
@@ -136,7 +150,9 @@ void double_range_take_out(struct double_range *range)
     while (*link != range)
         link = &(*link)->next;
     *link = range->next;
-    if (range->kind == DOUBLE_DEVICE || range->kind == DOUBLE_IMPORTED) {
+    if (range->block) {
+        double_block_leave(range->block);
+    } else if (range->kind == DOUBLE_DEVICE || range->kind == DOUBLE_IMPORTED) {
         munmap(range->base, range->nbytes);
         close(range->fd);
     }

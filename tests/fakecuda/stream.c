@@ -11,30 +11,20 @@
 #include <string.h>
 #include <time.h>
 
-struct ko_cuda_event {
-    atomic_int users; /* its owner, and tasks that name it */
-    atomic_uint_fast64_t recorded, reached;
-    atomic_int_fast64_t at_ns;
-    bool has_time;
-    atomic_uint_fast64_t capture; /* number of that in which it was recorded last; 0: in none */
-    ko_cu_stream by;              /* in this stream, */
-    uint64_t behind;              /* after so many tasks there */
-};
-
 enum { MOST_STREAMS = 4096, SHORTEST_NAP_US = 5, LONGEST_NAP_US = 200 };
 
 pthread_mutex_t double_streams_lock = PTHREAD_MUTEX_INITIALIZER;
 struct ko_cuda_stream *double_streams;
 static atomic_uint_fast64_t ntasks;
 
-static void nap_us(int us)
+void double_nap_us(int us)
 {
     const struct timespec nap = {0, us * 1000L};
 
     nanosleep(&nap, NULL);
 }
 
-static int64_t now_ns(void)
+int64_t double_now_ns(void)
 {
     struct timespec now;
 
@@ -44,8 +34,6 @@ static int64_t now_ns(void)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static bool is_of_event(const struct double_task *task);
-
 /* The longer it takes, the seldomer a stream looks: by the time that many stand they would take the
  * cores from those for whom they wait. */
 static void await_ready(const struct ko_cuda_stream *stream, struct double_task *task)
@@ -53,7 +41,7 @@ static void await_ready(const struct ko_cuda_stream *stream, struct double_task 
     int us = SHORTEST_NAP_US;
 
     while (task->is_ready && !task->is_ready(task) && !double_fault_of(stream->context)) {
-        nap_us(us);
+        double_nap_us(us);
         us = us < LONGEST_NAP_US ? us + us / 4 + 1 : us;
     }
 }
@@ -63,9 +51,9 @@ static void do_task(const struct ko_cuda_stream *stream, struct double_task *tas
                     unsigned *seed)
 {
     if (jitter_us)
-        nap_us(rand_r(seed) % jitter_us);
+        double_nap_us(rand_r(seed) % jitter_us);
     await_ready(stream, task);
-    if (!double_fault_of(stream->context) || is_of_event(task))
+    if (!double_fault_of(stream->context) || double_is_of_event(task))
         task->run(task);
     free(task);
 }
@@ -88,7 +76,7 @@ static void *work(void *argument)
 {
     struct ko_cuda_stream *stream = argument;
     const int jitter_us = double_number("FAKECUDA_JITTER", 0);
-    unsigned seed = (unsigned)now_ns();
+    unsigned seed = (unsigned)double_now_ns();
 
     double_allow();
     pthread_mutex_lock(&stream->lock);
@@ -224,8 +212,7 @@ static void join_others(ko_cu_stream stream)
             join_with(stream, other);
 }
 
-/* NULL, or the handle for it: the legacy stream; NULL: there is no context. */
-static ko_cu_stream resolve(ko_cu_stream stream)
+ko_cu_stream double_stream_resolve(ko_cu_stream stream)
 {
     if (stream && (uintptr_t)stream != KO_CU_STREAM_LEGACY)
         return stream;
@@ -234,7 +221,7 @@ static ko_cu_stream resolve(ko_cu_stream stream)
 
 int double_gpu_of(ko_cu_stream stream)
 {
-    stream = resolve(stream);
+    stream = double_stream_resolve(stream);
     return stream ? stream->context->device : -1;
 }
 
@@ -249,11 +236,9 @@ bool double_is_busy(int device)
     return is;
 }
 
-static atomic_int nawaiting; /* threads of this process */
-
-bool double_is_awaiting_streams(void)
+bool double_is_awaiting_streams(int device)
 {
-    return atomic_load(&nawaiting);
+    return __atomic_load_n(&double_context_of(device)->nawaiting, __ATOMIC_SEQ_CST);
 }
 
 void double_await_streams(void)
@@ -262,7 +247,9 @@ void double_await_streams(void)
     struct join joins[MOST_STREAMS];
     int n = 0;
 
-    atomic_fetch_add(&nawaiting, 1);
+    if (!context)
+        return;
+    __atomic_fetch_add(&context->nawaiting, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_lock(&double_streams_lock);
     for (struct ko_cuda_stream *stream = double_streams; stream; stream = stream->next) {
         if (stream->context != context)
@@ -274,25 +261,67 @@ void double_await_streams(void)
     pthread_mutex_unlock(&double_streams_lock);
     for (int i = 0; i < n; i++)
         while (!is_joined(&joins[i].task))
-            nap_us(5);
-    atomic_fetch_sub(&nawaiting, 1);
+            double_nap_us(5);
+    __atomic_fetch_sub(&context->nawaiting, 1, __ATOMIC_SEQ_CST);
+}
+
+/* FAKECUDA_DEPTH. Several threads may find the same room, as nobody counts on none of it. */
+static void await_room(ko_cu_stream stream)
+{
+    const uint64_t depth = (uint64_t)double_number("FAKECUDA_DEPTH", 0);
+    uint64_t n = depth;
+
+    while (depth && n >= depth) {
+        pthread_mutex_lock(&stream->lock);
+        n = stream->entered - stream->finished;
+        pthread_mutex_unlock(&stream->lock);
+        if (n >= depth)
+            double_nap_us(SHORTEST_NAP_US);
+    }
+}
+
+/* The legacy stream would have to wait for those that are captured and wait for it: an error, and
+ * their end. With the list's lock. */
+static ko_cu_result break_captures(ko_cu_stream stream)
+{
+    ko_cu_result result = KO_CU_SUCCESS;
+
+    for (struct ko_cuda_stream *other = double_streams; other; other = other->next)
+        if (other->captured && other->is_blocking && other->context->legacy == stream) {
+            double_capture_break(other->captured);
+            result = KO_CU_CAPTURE_IMPLICIT;
+        }
+    return result;
 }
 
 ko_cu_result double_enqueue(ko_cu_stream stream, const struct double_task *task, size_t nbytes)
 {
-    stream = resolve(stream);
+    ko_cu_result result = KO_CU_SUCCESS;
+
+    stream = double_stream_resolve(stream);
     if (!stream)
         return KO_CU_INVALID_CONTEXT;
+    await_room(stream);
     pthread_mutex_lock(&double_streams_lock);
     if (stream->captured) {
         double_capture_add(stream->captured, task, nbytes);
         stream->ncaptured++;
-    } else {
+    } else if (!(result = break_captures(stream))) {
         join_others(stream);
         push(stream, task, nbytes);
     }
     pthread_mutex_unlock(&double_streams_lock);
-    return KO_CU_SUCCESS;
+    return result;
+}
+
+void double_await_all_of(ko_cu_stream stream)
+{
+    uint64_t ticket;
+
+    stream = double_stream_resolve(stream);
+    ticket = entered(stream);
+    while (!stream->captured && !has_finished(stream, ticket))
+        double_nap_us(SHORTEST_NAP_US);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -335,7 +364,7 @@ ko_cu_result double_stream_sync(ko_cu_stream stream)
 {
     uint64_t ticket;
 
-    stream = resolve(stream);
+    stream = double_stream_resolve(stream);
     if (!stream)
         return KO_CU_INVALID_CONTEXT;
     pthread_mutex_lock(&stream->lock);
@@ -346,9 +375,7 @@ ko_cu_result double_stream_sync(ko_cu_stream stream)
     return double_fault_of(stream->context);
 }
 
-/* To who asks whether something is done. It may be over for a fault, which came when he had begun
- * to ask. */
-static ko_cu_result answer(bool is_over)
+ko_cu_result double_answer(bool is_over)
 {
     if (!is_over)
         return KO_CU_NOT_READY;
@@ -357,17 +384,17 @@ static ko_cu_result answer(bool is_over)
 
 ko_cu_result double_stream_query(ko_cu_stream stream)
 {
-    stream = resolve(stream);
+    stream = double_stream_resolve(stream);
     if (!stream)
         return KO_CU_INVALID_CONTEXT;
     if (stream->captured)
         return KO_CU_NOT_PERMITTED;
-    return answer(has_finished(stream, entered(stream)));
+    return double_answer(has_finished(stream, entered(stream)));
 }
 
 ko_cu_result double_stream_context(ko_cu_stream stream, ko_cu_context *context)
 {
-    stream = resolve(stream);
+    stream = double_stream_resolve(stream);
     if (!stream)
         return KO_CU_INVALID_CONTEXT;
     *context = stream->context;
@@ -376,164 +403,10 @@ ko_cu_result double_stream_context(ko_cu_stream stream, ko_cu_context *context)
 
 ko_cu_result double_stream_flags(ko_cu_stream stream, unsigned *flags)
 {
-    stream = resolve(stream);
+    stream = double_stream_resolve(stream);
     if (!stream)
         return KO_CU_INVALID_CONTEXT;
     *flags = stream->is_blocking ? 0 : KO_CU_STREAM_NON_BLOCKING;
-    return KO_CU_SUCCESS;
-}
-
-/* ---- events ---------------------------------------------------------------------------------- */
-
-struct mark {
-    struct double_task task;
-    ko_cu_event event;
-    uint64_t count;
-};
-
-static void leave_event(ko_cu_event event)
-{
-    if (atomic_fetch_sub(&event->users, 1) == 1)
-        free(event);
-}
-
-ko_cu_result double_event_create(ko_cu_event *event, unsigned flags)
-{
-    *event = calloc(1, sizeof **event);
-    atomic_init(&(*event)->users, 1);
-    (*event)->has_time = !(flags & KO_CU_EVENT_DISABLE_TIMING);
-    return KO_CU_SUCCESS;
-}
-
-ko_cu_result double_event_destroy(ko_cu_event event)
-{
-    if (!event)
-        return KO_CU_INVALID_HANDLE;
-    leave_event(event);
-    return KO_CU_SUCCESS;
-}
-
-/* Two streams may come to it, each to the place where it was recorded there: the later counts. */
-static void reach(struct double_task *task)
-{
-    struct mark *mark = (struct mark *)task;
-    uint_fast64_t reached = atomic_load(&mark->event->reached);
-
-    atomic_store(&mark->event->at_ns, now_ns());
-    while (reached < mark->count &&
-           !atomic_compare_exchange_weak(&mark->event->reached, &reached, mark->count))
-        continue;
-    leave_event(mark->event);
-}
-
-static bool is_reached(struct double_task *task)
-{
-    struct mark *mark = (struct mark *)task;
-
-    return atomic_load(&mark->event->reached) >= mark->count;
-}
-
-static void leave_mark(struct double_task *task)
-{
-    leave_event(((struct mark *)task)->event);
-}
-
-static bool is_of_event(const struct double_task *task)
-{
-    return task->run == reach || task->run == leave_mark;
-}
-
-/* In a captured stream, for others to join its capture. */
-static bool is_recorded_in_capture(ko_cu_event event, ko_cu_stream stream)
-{
-    uint64_t capture = 0;
-
-    pthread_mutex_lock(&double_streams_lock);
-    if (stream && stream->captured) {
-        capture = double_capture_number(stream->captured);
-        event->by = stream;
-        event->behind = stream->ncaptured;
-    }
-    atomic_store(&event->capture, capture);
-    pthread_mutex_unlock(&double_streams_lock);
-    return capture;
-}
-
-ko_cu_result double_event_record(ko_cu_event event, ko_cu_stream stream)
-{
-    struct mark mark = {{.run = reach}, event, 0};
-
-    if (!event)
-        return KO_CU_INVALID_HANDLE;
-    if (is_recorded_in_capture(event, resolve(stream)))
-        return KO_CU_SUCCESS;
-    mark.count = atomic_fetch_add(&event->recorded, 1) + 1;
-    atomic_fetch_add(&event->users, 1);
-    return double_enqueue(stream, &mark.task, sizeof mark);
-}
-
-/* Joins the capture in which the event was recorded. Locked. */
-static ko_cu_result join_capture(ko_cu_stream stream, ko_cu_event event)
-{
-    struct double_capture *capture = double_capture_find(atomic_load(&event->capture));
-
-    if (!capture || !stream)
-        return stream ? DOUBLE_CAPTURED_EVENT : KO_CU_INVALID_CONTEXT;
-    if (stream->captured && stream->captured != capture)
-        return DOUBLE_CAPTURE_ISOLATED;
-    if (!stream->captured) {
-        stream->captured = capture;
-        stream->has_joined = true;
-        stream->ncaptured = stream->nawaited = 0;
-    }
-    for (struct ko_cuda_stream *by = double_streams; by; by = by->next)
-        if (by == event->by && by != stream && by->nawaited < event->behind)
-            by->nawaited = event->behind;
-    return KO_CU_SUCCESS;
-}
-
-ko_cu_result double_stream_await_event(ko_cu_stream stream, ko_cu_event event, unsigned flags)
-{
-    struct mark mark = {{.run = leave_mark, .is_ready = is_reached}, event, 0};
-    ko_cu_result result;
-
-    if (!event || flags)
-        return event ? KO_CU_INVALID_VALUE : KO_CU_INVALID_HANDLE;
-    if (atomic_load(&event->capture)) {
-        stream = resolve(stream);
-        pthread_mutex_lock(&double_streams_lock);
-        result = join_capture(stream, event);
-        pthread_mutex_unlock(&double_streams_lock);
-        return result;
-    }
-    mark.count = atomic_load(&event->recorded);
-    atomic_fetch_add(&event->users, 1);
-    return double_enqueue(stream, &mark.task, sizeof mark);
-}
-
-ko_cu_result double_event_query(ko_cu_event event)
-{
-    if (!event)
-        return KO_CU_INVALID_HANDLE;
-    return answer(atomic_load(&event->reached) >= atomic_load(&event->recorded));
-}
-
-ko_cu_result double_event_sync(ko_cu_event event)
-{
-    ko_cu_result result;
-
-    while ((result = double_event_query(event)) == KO_CU_NOT_READY)
-        nap_us(5);
-    return result;
-}
-
-ko_cu_result double_event_elapsed(float *ms, ko_cu_event from, ko_cu_event to)
-{
-    if (!from || !to || !from->has_time || !to->has_time)
-        return KO_CU_INVALID_HANDLE;
-    if (double_event_query(from) || double_event_query(to))
-        return KO_CU_NOT_READY;
-    *ms = (float)((double)(atomic_load(&to->at_ns) - atomic_load(&from->at_ns)) * 1e-6);
     return KO_CU_SUCCESS;
 }
 
@@ -594,7 +467,7 @@ static bool is_in_the_way(ko_cu_stream stream)
 
 ko_cu_result double_capture_status(ko_cu_stream stream, int *status)
 {
-    stream = resolve(stream);
+    stream = double_stream_resolve(stream);
     *status = stream && stream->captured ? KO_CU_CAPTURE_ACTIVE : KO_CU_CAPTURE_NONE;
     return is_in_the_way(stream) ? KO_CU_CAPTURE_IMPLICIT : KO_CU_SUCCESS;
 }

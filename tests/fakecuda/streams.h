@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * streams.h: what the double's streams are, for stream.c and queues.c.
+ * streams.h: what the double's streams are, for stream.c, events.c and queues.c.
  */
 #ifndef DOUBLE_STREAMS_H
 #define DOUBLE_STREAMS_H
@@ -27,6 +27,17 @@ struct ko_cuda_stream {
 /* All of them. */
 extern pthread_mutex_t double_streams_lock;
 extern struct ko_cuda_stream *double_streams;
+
+/* NULL, or the handle for it: the legacy stream; NULL: there is no context. */
+ko_cu_stream double_stream_resolve(ko_cu_stream stream);
+/* To who asks whether something is done. It may be over for a fault, which came when he had begun
+ * to ask. */
+ko_cu_result double_answer(bool is_over);
+/* Whether it lets go of an event, which it does of a context that has ended, too. */
+bool double_is_of_event(const struct double_task *task);
+
+void double_nap_us(int us);
+int64_t double_now_ns(void);
 
 /* A queue for a new stream; with the lock. */
 unsigned double_queue_choose(const struct ko_cuda_stream *stream);

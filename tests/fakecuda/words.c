@@ -29,6 +29,11 @@ static void put_word(struct double_task *task)
     atomic_store(word->at, word->value);
 }
 
+static bool is_right(ko_cu_ptr at)
+{
+    return at % 4 == 0 && !double_is_managed(at);
+}
+
 ko_cu_result double_stream_await_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t value,
                                       unsigned flags)
 {
@@ -37,7 +42,7 @@ ko_cu_result double_stream_await_word(ko_cu_stream stream, ko_cu_ptr at, uint32_
                               value,
                               flags};
 
-    if (at % 4 || flags > KO_CU_WAIT_EQ)
+    if (!is_right(at) || flags > KO_CU_WAIT_EQ)
         return KO_CU_INVALID_VALUE;
     return double_enqueue(stream, &word.task, sizeof word);
 }
@@ -47,16 +52,18 @@ ko_cu_result double_stream_put_word(ko_cu_stream stream, ko_cu_ptr at, uint32_t 
 {
     const struct word word = {{.run = put_word}, (_Atomic uint32_t *)(uintptr_t)at, value, flags};
 
-    if (at % 4 || flags)
+    if (!is_right(at) || flags)
         return KO_CU_INVALID_VALUE;
     return double_enqueue(stream, &word.task, sizeof word);
 }
+
+enum { MOST_STEPS = 255 };
 
 /* The real one's are one node of a graph; the double's are as many as there are steps. */
 ko_cu_result double_stream_step(ko_cu_stream stream, unsigned n, ko_cu_word_step *steps,
                                 unsigned flags)
 {
-    ko_cu_result result = n && !flags ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
+    ko_cu_result result = n && n <= MOST_STEPS && !flags ? KO_CU_SUCCESS : KO_CU_INVALID_VALUE;
 
     for (unsigned i = 0; i < n && !result; i++) {
         const uint32_t value = (uint32_t)steps[i].value;
