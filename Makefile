@@ -586,7 +586,7 @@ lint-shell:
 	$(Q)shellcheck --severity=warning $(SCRIPTS)
 
 lint-bats:
-	$(Q)tests/idle-assertions $(wildcard tests/*.bats)
+	$(Q)tests/idle-assertions $(wildcard tests/*.bats tests/*.bash)
 
 # Every load of global memory says how it is ordered (volatile, relaxed, acquire): a plain one the
 # compiler may move, repeat, or take by a path that keeps stale copies of what a peer writes. Whole
