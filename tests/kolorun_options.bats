@@ -16,7 +16,7 @@ load kolorun
         "--nnodes 2 --rdzv-backend c10d true" "--nnodes 2 --rdzv-endpoint h true"; do
         run "$KOLORUN" $use
         [ "$status" -eq 125 ] || { echo "kolorun $use: $status"; return 1; }
-        [[ "$output" == *kolorun* ]]
+        [[ "${lines[0]}" == *"kolorun: "?* ]] || { echo "kolorun $use: $output"; return 1; }
     done
 }
 
@@ -74,7 +74,7 @@ load kolorun
     [[ "${lines[1]}" == "$D"/in/logs/kolorun_* ]] # wherever the rank goes
     program=$(realpath "$KOLORUN")
     (cd "$D" && TMPDIR=in "$program" sh -c 'cd / && >"$TORCHELASTIC_ERROR_FILE"')
-    [ -d "$D/in/logs" ]
+    [ "$(ls "$D/in")" = $'logs\nprog' ] # the temporary folder has gone
     run "$KOLORUN" -wd "$D/in" --dry-run ./prog
     run sh -c "${lines[0]}"
     [ "${lines[0]}" = "$D/in" ]
@@ -86,6 +86,8 @@ load kolorun
 @test "--report-bindings says what each rank is bound to" {
     run --separate-stderr "$KOLORUN" -n 2 --report-bindings --bind-to hwthread sh -c '
         echo "kolorun: rank $RANK may use processors $(sed -n "s/^Cpus_allowed_list:.//p" /proc/self/status)"'
+    [ "$status" -eq 0 ]
+    [ "$(wc -l <<<"$stderr")" -eq 2 ]
     [ "$(sed 's/^\[.\] //' <<<"$output" | sort)" = "$(sort <<<"$stderr")" ]
 }
 

@@ -26,6 +26,7 @@ FAILS='echo "$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS" >>"$0/at
 @test "restarts come to an end, with the last attempt's exit code" {
     run "$KOLORUN" -q -n 2 --max-restarts 2 sh -c 'echo x; exit $((TORCHELASTIC_RESTART_COUNT + 10))'
     [ "$status" -eq 12 ]
+    [ "$(grep -c x <<<"$output")" -ge 3 ] # of the rank that fails first, in each attempt
     [ "$(grep -c x <<<"$output")" -le 6 ]
     run "$KOLORUN" --max-restarts 2 sh -c 'echo x >>"$0/runs"; exit 1' "$D"
     [ "$(wc -l <"$D/runs")" -eq 3 ]
@@ -37,6 +38,7 @@ FAILS='echo "$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS" >>"$0/at
     kill -TERM $job
     code=0; wait $job || code=$?
     [ $code -eq 143 ]
+    [ "$(wc -l <"$D/pids")" -eq 2 ]
     run "$KOLORUN" -n 2 --max-restarts 9 --timeout 0.3 sleep 1000
     [ "$status" -eq 124 ]
     [[ "$output" != *again* ]]

@@ -38,7 +38,7 @@ load kolorun
         await_lines "$D/pids" 2
         kill -$first $job
         sleep 0.3 # two that come at once are one
-        while kill -$second $job; do sleep 0.3; done
+        while kill -$second $job; do sleep 0.05; done
         code=0; wait $job || code=$?
         [ $code -eq "$want" ] || { echo "$signals: $code"; cat "$D/err"; return 1; }
         [ "$(grep -c SIGKILL "$D/err")" -eq 2 ]

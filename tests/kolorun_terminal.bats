@@ -53,6 +53,7 @@ if pid == 0:
 while b"ready" not in os.read(fd, 4096): pass' \
             "$KOLORUN" -n $n sh -c 'echo $$ >>"$0/pids"; echo ready; exec sleep 1000' "$D"
     done
+    [ "$(wc -l <"$D/pids")" -ge 2 ]
     for pid in $(cat "$D/pids"); do await_gone "$pid"; done
 }
 

@@ -90,6 +90,7 @@ load perf
     python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("p.svg")'
     ! grep -E 'nan|inf' p.svg || false
     run "$PERF" -t 2 all -b 8 -e 64 -f 8 -n 1 --json all.json --plot p.svg
+    [ "$status" -eq 0 ]
     run "$PERF" --load all.json --plot p.svg --compare all.json
     [ "$status" -eq 0 ]
     # every text lies within the picture, however many lines it names

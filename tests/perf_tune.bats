@@ -33,9 +33,12 @@ load perf
     KOLO_IFADDR=nonsense run -125 "$PERF" --tune "$folder/costs"
     KOLO_IFADDR=nonsense run -125 "$PERF" -t 2 all_reduce -b 8 -e 8 --json "$folder/json" --csv "$folder/csv"
     [ -z "$(ls "$folder")" ]
-    "$PERF" -n 100 --tune "$folder/costs" >"$BATS_TEST_TMPDIR/said" 2>&1 &
+    TMPDIR=$BATS_TEST_TMPDIR "$PERF" -n 100 --tune "$folder/costs" >"$BATS_TEST_TMPDIR/said" 2>&1 3>&- &
     pid=$!
-    sleep 1
+    until [ "$(ls "/proc/$pid/task" | wc -l)" -gt 1 ]; do # its ranks begin
+        kill -0 "$pid"
+        sleep 0.05
+    done
     kill -9 "$pid"
     wait "$pid" || true
     [ -z "$(ls "$folder")" ]
