@@ -207,7 +207,7 @@ static void test_synthetic_set(void **state)
 
 static struct model model;
 static struct sgd sgd;
-static const struct run_state run = {11, 2, 3, 1234, 64, 60000, 1, 0};
+static const struct run_state run = {2 * 938 + 3, 2, 3, 1234, 64, 60000, 1, 0};
 
 static void open_model(uint64_t seed)
 {
@@ -333,20 +333,56 @@ static void test_checkpoint_refuses(void **state)
     close_model();
 }
 
-/* A network of other shapes, whole and with the right checksum. */
+/* The image with the right checksum, whatever is in it. */
+static void refuse_forged_checkpoint(const char *sentence)
+{
+    const uint32_t sum = (uint32_t)crc32(0, (const Bytef *)image, (uInt)image_nbytes - 4);
+
+    for (size_t i = 0; i < 4; i++)
+        image[image_nbytes - 4 + i] = (char)(sum >> 8 * i);
+    refuse_checkpoint(image_nbytes, sentence);
+}
+
 static void test_checkpoint_refuses_other_shapes(void **state)
 {
-    uint32_t sum;
-
     (void)state;
     open_model(7);
     assert_int_equal(checkpoint_write(folder_path("run.kolo"), &run, &model, &sgd), 0);
     image_nbytes = folder_read(folder_path("run.kolo"), image, sizeof image);
     image[16 + 64 + 16] = 11; /* conv1.bias[10] */
-    sum = (uint32_t)crc32(0, (const Bytef *)image, (uInt)image_nbytes - 4);
-    for (size_t i = 0; i < 4; i++)
-        image[image_nbytes - 4 + i] = (char)(sum >> 8 * i);
-    refuse_checkpoint(image_nbytes, "is of another network: conv1.bias has another shape");
+    refuse_forged_checkpoint("is of another network: conv1.bias has another shape");
+    close_model();
+}
+
+/* Each number of the state in turn, so that it cannot be what a run had come to. */
+static void test_checkpoint_refuses_an_impossible_course(void **state)
+{
+    static const struct {
+        size_t member;
+        uint64_t value;
+        const char *sentence;
+    } forged[] = {
+        {0, 0, "is damaged: 2 epochs of 938 batches and 3 batches are not 0 steps"},
+        {0, UINT64_MAX, "and 3 batches are not 18446744073709551615 steps"},
+        {1, 3, "is damaged: 3 epochs of 938 batches and 3 batches are not 1879 steps"},
+        {1, UINT64_MAX, "is damaged: 18446744073709551615 epochs of 938 batches"},
+        {2, 938 + 3, "2 epochs of 938 batches and 941 batches are not 1879 steps"},
+        {2, UINT64_MAX, "and 18446744073709551615 batches are not 1879 steps"},
+        {4, 0, "is damaged: it is of 60000 images, 0 per step"},
+        {4, 32, "is damaged: 2 epochs of 1875 batches and 3 batches are not 1879 steps"},
+        {5, 0, "is damaged: it is of 0 images, 64 per step"},
+        {5, UINT64_MAX, "is damaged: 2 epochs of 288230376151711744 batches and 3 batches"},
+    };
+
+    (void)state;
+    open_model(7);
+    for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
+        assert_int_equal(checkpoint_write(folder_path("run.kolo"), &run, &model, &sgd), 0);
+        image_nbytes = folder_read(folder_path("run.kolo"), image, sizeof image);
+        for (size_t k = 0; k < 8; k++)
+            image[16 + 8 * forged[i].member + k] = (char)(forged[i].value >> 8 * k);
+        refuse_forged_checkpoint(forged[i].sentence);
+    }
     close_model();
 }
 
@@ -398,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint_brings_everything_back),
         cmocka_unit_test(test_checkpoint_refuses),
         cmocka_unit_test(test_checkpoint_refuses_other_shapes),
+        cmocka_unit_test(test_checkpoint_refuses_an_impossible_course),
         cmocka_unit_test(test_failed_checkpoint_leaves_nothing),
     };
 

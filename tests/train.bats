@@ -98,8 +98,10 @@ assert_refused() {
 
 @test "buckets are reduced during backward, unless told otherwise" {
     # Two buckets a step: the second one closes with the last gradient of all.
-    train 2 --max-steps 30 | grep -q 'overlap on, 30 of 60 buckets begun during backward'
-    train 2 --max-steps 30 --no-overlap | grep -q 'overlap off, 0 of 60 buckets begun during'
+    train 2 --max-steps 30 >"$D/out"
+    grep -q 'overlap on, 30 of 60 buckets begun during backward' "$D/out"
+    train 2 --max-steps 30 --no-overlap >"$D/out"
+    grep -q 'overlap off, 0 of 60 buckets begun during' "$D/out"
 }
 
 # Interrupted at step 130 of 188: in the second epoch, with dropout, shuffling and momentum.
@@ -188,8 +190,8 @@ on_gpu() {
 
 @test "on a GPU gradients are averaged beside backward, with the same bits as after it" {
     on_gpu
-    train 2 --device cuda --max-steps 4 --log-losses "$D/during" |
-        grep -q 'overlap on, 4 of 8 buckets begun during backward'
+    train 2 --device cuda --max-steps 4 --log-losses "$D/during" >"$D/out"
+    grep -q 'overlap on, 4 of 8 buckets begun during backward' "$D/out"
     train 2 --device cuda --max-steps 4 --log-losses "$D/after" --no-overlap
     cmp "$D/during" "$D/after"
 }

@@ -232,11 +232,30 @@ static int check_shapes(const char *path, struct cursor *cursor)
     return TRAIN_OK;
 }
 
+/* What only a checksum that was made for it lets through: a run that went on from there would never
+ * come to an end. */
+static int check_course(const char *path, const struct run_state *state)
+{
+    uint64_t nbatches;
+
+    if (state->batch == 0 || state->nsamples == 0)
+        return train_fail("checkpoint %s is damaged: it is of %llu images, %llu per step", path,
+                          (unsigned long long)state->nsamples, (unsigned long long)state->batch);
+    nbatches = 1 + (state->nsamples - 1) / state->batch;
+    if (state->step / nbatches != state->epoch || state->step % nbatches != state->next_batch)
+        return train_fail("checkpoint %s is damaged: %llu epochs of %llu batches and %llu batches "
+                          "are not %llu steps",
+                          path, (unsigned long long)state->epoch, (unsigned long long)nbatches,
+                          (unsigned long long)state->next_batch, (unsigned long long)state->step);
+    return TRAIN_OK;
+}
+
 static int take_image(const char *path, uint8_t *image, size_t nbytes, struct run_state *state,
                       struct model *model, struct sgd *sgd)
 {
     struct cursor cursor = {image};
     uint64_t members[STATE_MEMBERS];
+    struct run_state read;
     int err = check_header(path, &cursor, nbytes);
 
     if (!err)
@@ -245,10 +264,13 @@ static int take_image(const char *path, uint8_t *image, size_t nbytes, struct ru
         return err;
     for (int i = 0; i < STATE_MEMBERS; i++)
         members[i] = get(&cursor, 8);
+    memcpy(&read, members, sizeof read);
     err = check_shapes(path, &cursor);
+    if (!err)
+        err = check_course(path, &read);
     if (err)
         return err;
-    memcpy(state, members, sizeof members);
+    *state = read;
     get_floats(&cursor, model->host_values, model->count);
     get_floats(&cursor, sgd->host_velocity, sgd->count);
     return TRAIN_OK;

@@ -22,12 +22,6 @@
 
 enum { BEAT_MS = 500, KEY = 48 };
 
-struct ko_life {
-    int64_t beats;
-    int silent_ms; /* -1: it has not come yet, or is not waited for any more */
-    bool is_lost;
-};
-
 static int number_key(struct ko_nodes *nodes, const char *name, int machine, int64_t delta,
                       int64_t *number)
 {

@@ -10,6 +10,13 @@
 
 #include "launch_nodes.h"
 
+/* What the machine that serves knows of another. */
+struct ko_life {
+    int64_t beats;
+    int silent_ms; /* -1: it has not come yet, or is not waited for any more */
+    bool is_lost;
+};
+
 /* On the machine that serves, before others come: makes place for what it sees of them. */
 int ko_losses_open(struct ko_nodes *nodes);
 

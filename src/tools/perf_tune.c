@@ -26,6 +26,7 @@
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -384,6 +385,8 @@ static int measure_between_hosts(int nrounds, struct ko_probe_times *times)
 {
     int32_t rounds = nrounds;
     struct ko_cores any = {.ball = NULL};
+    cpu_set_t allowed;
+    const bool is_known = !sched_getaffinity(0, sizeof allowed, &allowed);
     kolo_group *group;
     int err = kolo_group_join(NULL, JOIN_MS, &group);
 
@@ -404,6 +407,8 @@ static int measure_between_hosts(int nrounds, struct ko_probe_times *times)
     if (!err)
         err = measure_all(group, &any, rounds, times);
     kolo_group_free(group);
+    if (is_known) /* ranks to come on this machine are to have a core each */
+        (void)sched_setaffinity(0, sizeof allowed, &allowed);
     return err;
 }
 
