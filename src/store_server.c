@@ -205,7 +205,7 @@ static size_t held_bytes(const struct ko_connection *connection)
     const struct ko_session *session = &connection->session;
 
     return session->in.cap + ko_output_room(session) + session->will.bytes.cap +
-           session->listing.keys.cap;
+           session->will.made.cap + session->listing.keys.cap;
 }
 
 static struct ko_connection *largest_of(struct ko_server *server)
