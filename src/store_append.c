@@ -31,6 +31,8 @@ static int widen(struct ko_table *table, struct ko_entry *entry, size_t room)
     wider = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(entry->value, room);
     if (!wider)
         return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes: the store's table", room);
+    ko_walls_gave(&table->walls, entry->value_room);
+    ko_walls_took(&table->walls, room);
     table->used += more;
     entry->value = wider;
     entry->value_room = room;

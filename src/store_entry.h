@@ -10,6 +10,7 @@
 #define KO_STORE_ENTRY_H
 
 #include "store_table.h"
+#include "store_walls.h"
 
 #include <sys/queue.h>
 
@@ -109,7 +110,7 @@ struct ko_table {
     size_t nentries;
     int64_t nvalues;
     size_t used, cap;
-    unsigned ngiven;        /* pieces of memory, given back */
+    struct ko_walls walls;
     struct ko_wakes *later; /* where lists go that are to be woken; NULL: they are at once */
     struct {
         STAILQ_HEAD(, ko_news) list; /* oldest first, and told in this order */

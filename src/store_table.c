@@ -30,9 +30,6 @@ enum { NUMBER_TEXT = 24, NUMBER_LONGEST = 4096 };
 /* Of a block of buckets. */
 enum { MAPPED_FROM = 4 << 10 };
 
-/* NO_SMALL_PIECE: glibc puts together what is free before it looks for so much. */
-enum { PIECES_APART = 128, NO_SMALL_PIECE = 2048 };
-
 /* ---- hashing ------------------------------------------------------------------------------ */
 
 static uint64_t rotate(uint64_t x, int bits)
@@ -109,24 +106,24 @@ static void *take(struct ko_table *table, size_t nbytes, void *(*alloc)(size_t, 
     return memory;
 }
 
+/* Of malloc, for what comes and goes. */
+static void *take_piece(struct ko_table *table, size_t nbytes, void *(*alloc)(size_t, const char *))
+{
+    void *piece = take(table, nbytes, alloc);
+
+    if (piece)
+        ko_walls_took(&table->walls, nbytes);
+    return piece;
+}
+
 void *ko_table_take(struct ko_table *table, size_t nbytes)
 {
-    return take(table, nbytes, ko_alloc);
+    return take_piece(table, nbytes, ko_alloc);
 }
 
 void *ko_table_take_unset(struct ko_table *table, size_t nbytes)
 {
-    return take(table, nbytes, ko_alloc_unset);
-}
-
-/* Small pieces that are freed glibc keeps apart, and puts together all at once when somebody wants
- * a larger one: a million take 60 ms, for which all clients would wait. So one is wanted now and
- * then. Where the system's malloc is another one this is a piece like any. */
-static void put_pieces_together(void)
-{
-    void *volatile wanted = malloc(NO_SMALL_PIECE); /* volatile: it is asked for indeed */
-
-    free(wanted);
+    return take_piece(table, nbytes, ko_alloc_unset);
 }
 
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
@@ -138,8 +135,7 @@ void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
         ko_wakes_leave(table->later, memory, nbytes);
     else
         free(memory);
-    if (++table->ngiven % PIECES_APART == 0)
-        put_pieces_together();
+    ko_walls_gave(&table->walls, nbytes);
 }
 
 static int block_of(size_t i)
@@ -557,6 +553,22 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
     return KOLO_OK;
 }
 
+void ko_table_keep_apart(struct ko_table *table)
+{
+    table->walls.is_wanted = true;
+}
+
+bool ko_table_is_untidy(const struct ko_table *table)
+{
+    return ko_walls_are_many(&table->walls);
+}
+
+void ko_table_tidy_some(struct ko_table *table)
+{
+    if (ko_walls_are_many(&table->walls))
+        ko_walls_lower(&table->walls);
+}
+
 void ko_table_free(struct ko_table *table)
 {
     struct ko_entry *next;
@@ -575,5 +587,6 @@ void ko_table_free(struct ko_table *table)
         }
     for (int i = 0; i < KO_TABLE_BLOCKS; i++)
         free_block(table, i);
+    ko_walls_free(&table->walls);
     free(table);
 }

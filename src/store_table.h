@@ -81,6 +81,12 @@ int ko_table_open(size_t cap, struct ko_table **table);
 /* All waits must have ended. NULL is allowed. */
 void ko_table_free(struct ko_table *table);
 
+/* From now on memory goes back to the system in pieces. While it is untidy there are some: then
+ * ko_table_tidy_some is to be called, for one of them, when there is nothing else to do. */
+void ko_table_keep_apart(struct ko_table *table);
+bool ko_table_is_untidy(const struct ko_table *table);
+void ko_table_tidy_some(struct ko_table *table);
+
 /* False if absent. *value points into the table and is valid until the next change. */
 bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *value);
 /* The memory of the value that the key has, whose bytes stay as they are until ko_table_unview, so
