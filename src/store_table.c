@@ -582,8 +582,8 @@ void ko_table_free(struct ko_table *table)
             left = ko_entry_leave_queue(e);
             ko_table_drop_some(table, &left, SIZE_MAX);
             ko_entry_end_move(table, e);
-            free(e->value);
-            free(e);
+            ko_table_give(table, e->value, e->value_room);
+            ko_table_give(table, e, sizeof *e + e->key_nbytes);
         }
     for (int i = 0; i < KO_TABLE_BLOCKS; i++)
         free_block(table, i);
