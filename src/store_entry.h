@@ -99,8 +99,10 @@ struct ko_entry {
     char key[];
 };
 
-/* The first blocks have as many buckets as there are, from then on each as many as all before. */
+/* Pieces of memory from there on are given back in parts. */
 enum { KO_SCRAP_FROM = 1 << 20 };
+
+/* The first blocks have as many buckets as there are, from then on each as many as all before. */
 enum { KO_TABLE_FIRST_BUCKETS = 64, KO_TABLE_BLOCKS = 48 };
 
 struct ko_table {
