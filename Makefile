@@ -475,8 +475,8 @@ fuzz-coverage: ## their coverage by the kept inputs alone; fails under FUZZ_COVE
 
 # What they are about, and what that uses: the fewer files take part, the faster are the executions.
 FUZZED := clock config fault hostlist launcher launcher_around launcher_check launcher_describe log secret status \
-          store store_answers store_append store_large store_news store_output store_session store_table \
-          store_updates store_views store_waits store_wakes store_will store_wire
+          store store_answers store_append store_large store_news store_output store_scraps store_session \
+          store_table store_updates store_views store_waits store_wakes store_walls store_will store_wire
 
 $(BUILD)/tests/libkolo.a: $(FUZZED:%=$(TOBJ)/src/%.o)
 	@mkdir -p $(@D)

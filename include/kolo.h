@@ -141,7 +141,7 @@ KOLO_API int kolo_store_set(kolo_store *store, const char *key, kolo_bytes value
  * its *nbytes bytes. */
 KOLO_API int kolo_store_get(kolo_store *store, const char *key, void **value, size_t *nbytes);
 /* Adds delta to the decimal number under key (0 if absent); *result (may be NULL) is the sum.
- * KOLO_E_INVALID: there is no number, or the sum has more than 64 bits. */
+ * KOLO_E_INVALID: there is no number of at most 4096 digits, or the sum has more than 64 bits. */
 KOLO_API int kolo_store_add(kolo_store *store, const char *key, int64_t delta, int64_t *result);
 /* Waits until all keys exist; timeout_ms < 0 means the store's. The time-out's text lists the keys
  * that were missing. A server is asked for them afterwards, for as long again at most, or for a

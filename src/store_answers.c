@@ -62,17 +62,8 @@ static int answer_set(struct ko_session *session, const uint8_t *args)
 static int answer_append(struct ko_session *session, const uint8_t *args)
 {
     kolo_bytes key = ko_list_next(&args);
-    kolo_bytes tail = ko_list_next(&args);
-    int err;
 
-    do {
-        if (session->left <= 0)
-            return KO_AGAIN;
-        err = ko_table_append_some(session->service->table, key, tail, KO_LARGE_FROM);
-        if (err == KO_AGAIN)
-            ko_session_spend(session, KO_LARGE_FROM);
-    } while (err == KO_AGAIN);
-    return err;
+    return ko_large_append(session, key, ko_list_next(&args));
 }
 
 /* An absent key compares as empty; then what was expected is the answer. */
@@ -426,7 +417,7 @@ static int answer_watch(struct ko_session *session, const uint8_t *args)
 
 static int answer_will(struct ko_session *session, const uint8_t *args)
 {
-    return ko_will_make(&session->will, &session->service->budget, args);
+    return ko_will_make(session, args, session->scan.at - 1);
 }
 
 const struct ko_operation ko_operations[KO_STORE_NOPS] = {

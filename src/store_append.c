@@ -3,7 +3,8 @@
  * Appends. A value that is appended to has room behind it. Where that is used up it moves to more,
  * a large one a part at a time: until the last part has been copied it stays what and where it is,
  * for all. The move is the entry's, not the client's: who appends next goes on with it, and it ends
- * unfinished with the value that it is of.
+ * unfinished with the value that it is of. Then a long tail is put behind the value, a part at a
+ * time as well, where nobody sees it before the last part; until then nobody else appends.
  */
 #include "store_entry.h"
 
@@ -16,18 +17,6 @@
 
 /* Up to so much is moved at once. */
 enum { MOVED_AT_ONCE = 16 << 10 };
-
-/* Puts tail into the memory that is left behind a value. */
-static void append_in_place(struct ko_table *table, struct ko_entry *entry, kolo_bytes tail)
-{
-    struct ko_told was = ko_entry_see(table, entry);
-
-    if (tail.nbytes > 0)
-        memcpy(entry->value + entry->value_nbytes, tail.data, tail.nbytes);
-    entry->value_nbytes += tail.nbytes;
-    ko_entry_tell(table, entry, was);
-    ko_entry_wake_for_value(table, entry);
-}
 
 /* ---- room --------------------------------------------------------------------------------- */
 
@@ -42,6 +31,8 @@ static int widen(struct ko_table *table, struct ko_entry *entry, size_t room)
     wider = ko_fault(KO_FAULT_ALLOC) ? NULL : realloc(entry->value, room);
     if (!wider)
         return ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes: the store's table", room);
+    ko_walls_gave(&table->walls, entry->value_room);
+    ko_walls_took(&table->walls, room);
     table->used += more;
     entry->value = wider;
     entry->value_room = room;
@@ -52,6 +43,8 @@ void ko_entry_end_move(struct ko_table *table, struct ko_entry *entry)
 {
     if (!entry->move)
         return;
+    if (entry->move->append)
+        *entry->move->append = (struct ko_append){0};
     ko_table_give(table, entry->move->value, entry->move->room);
     ko_table_give(table, entry->move, sizeof *entry->move);
     entry->move = NULL;
@@ -113,14 +106,15 @@ static bool may_move(const struct ko_table *table, const struct ko_entry *entry,
            room + sizeof *entry->move <= table->cap - table->used;
 }
 
-/* KO_AGAIN: not yet. */
+/* KO_AGAIN: not yet. Who has a long tail does not begin with that before a move has ended. */
 static int make_room(struct ko_table *table, struct ko_entry *entry, size_t tail_nbytes,
                      size_t nbytes)
 {
     size_t room;
     int err = KOLO_OK;
 
-    if (entry->value_nbytes + tail_nbytes < entry->value_room)
+    if (entry->value_nbytes + tail_nbytes < entry->value_room &&
+        !(entry->move && tail_nbytes > nbytes))
         return KOLO_OK;
     if (!entry->move) {
         room = room_for(table, entry, tail_nbytes);
@@ -135,9 +129,63 @@ static int make_room(struct ko_table *table, struct ko_entry *entry, size_t tail
     return err;
 }
 
+/* ---- the tail ----------------------------------------------------------------------------- */
+
+/* Puts nbytes of it, behind those that have been put, into the memory that is left. */
+static void put_part(const struct ko_entry *entry, kolo_bytes tail, size_t put, size_t nbytes)
+{
+    if (nbytes > 0)
+        memcpy(entry->value + entry->value_nbytes + put, (const char *)tail.data + put, nbytes);
+}
+
+/* False: there is no memory to keep others from appending meanwhile. */
+static bool begin_tail(struct ko_table *table, struct ko_entry *entry, struct ko_append *append)
+{
+    struct ko_move *move = ko_table_take(table, sizeof *move);
+
+    if (!move)
+        return false;
+    move->append = append;
+    append->entry = entry;
+    entry->move = move;
+    return true;
+}
+
+static int put_tail(struct ko_table *table, struct ko_entry *entry, kolo_bytes tail, size_t nbytes,
+                    struct ko_append *append)
+{
+    const size_t left = tail.nbytes - append->put;
+    struct ko_told was;
+
+    if (left > nbytes && (append->entry || begin_tail(table, entry, append))) {
+        put_part(entry, tail, append->put, nbytes);
+        append->put += nbytes;
+        return KO_AGAIN;
+    }
+    was = ko_entry_see(table, entry);
+    put_part(entry, tail, append->put, left);
+    ko_table_append_leave(table, append);
+    entry->value_nbytes += tail.nbytes;
+    ko_entry_tell(table, entry, was);
+    ko_entry_wake_for_value(table, entry);
+    return KOLO_OK;
+}
+
+void ko_table_append_leave(struct ko_table *table, struct ko_append *append)
+{
+    if (append->entry)
+        ko_entry_end_move(table, append->entry);
+}
+
 /* ---- the operation ------------------------------------------------------------------------ */
 
-int ko_table_append_some(struct ko_table *table, kolo_bytes key, kolo_bytes tail, size_t nbytes)
+static bool others_append(const struct ko_entry *entry, const struct ko_append *append)
+{
+    return entry->move && entry->move->append && entry->move->append != append;
+}
+
+int ko_table_append_some(struct ko_table *table, kolo_bytes key, kolo_bytes tail, size_t nbytes,
+                         struct ko_append *append)
 {
     struct ko_entry *entry = ko_table_find(table, key);
     kolo_bytes held = {0};
@@ -150,18 +198,19 @@ int ko_table_append_some(struct ko_table *table, kolo_bytes key, kolo_bytes tail
         return err;
     if (!held.data)
         return ko_table_set(table, key, tail);
-    err = make_room(table, entry, tail.nbytes, nbytes);
-    if (!err)
-        append_in_place(table, entry, tail);
-    return err;
+    if (others_append(entry, append))
+        return KO_AGAIN;
+    err = append->entry ? KOLO_OK : make_room(table, entry, tail.nbytes, nbytes);
+    return err ? err : put_tail(table, entry, tail, nbytes, append);
 }
 
 int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes tail)
 {
+    struct ko_append append = {0};
     int err;
 
     do
-        err = ko_table_append_some(table, key, tail, SIZE_MAX);
+        err = ko_table_append_some(table, key, tail, SIZE_MAX, &append);
     while (err == KO_AGAIN);
     return err;
 }

@@ -3,12 +3,14 @@
  * store_entry.h: the inside of a table, for the files that make it up: store_table.c has the keys
  * and their values, store_append.c makes values longer, store_views.c keeps those that are read,
  * store_waits.c has all that happens when a key comes, store_wakes.c wakes those who waited for
- * that, store_news.c tells those who observe a key of its changes. Threads as store_table.h says.
+ * that, store_news.c tells those who observe a key of its changes, store_scraps.c gives back large
+ * pieces of memory. Threads as store_table.h says.
  */
 #ifndef KO_STORE_ENTRY_H
 #define KO_STORE_ENTRY_H
 
 #include "store_table.h"
+#include "store_walls.h"
 
 #include <sys/queue.h>
 
@@ -70,10 +72,13 @@ struct ko_view {
     size_t nusers;
 };
 
-/* Of a value that moves to where it has more room. */
+/* What an append does with a value in pieces: first the value moves to where it has more room,
+ * which is anybody's to go on with, then a long tail is put behind it, which is the append's own.
+ */
 struct ko_move {
-    char *value;
+    char *value; /* NULL: it lies where it is to be */
     size_t room, filled;
+    struct ko_append *append; /* whose tail is being put behind it; NULL: none */
 };
 
 struct ko_entry {
@@ -88,11 +93,14 @@ struct ko_entry {
     size_t nclaims;                  /* poppers who have been woken and may still pop */
     char *value;                     /* NULL: none */
     size_t value_nbytes, value_room; /* room: of its memory */
-    struct ko_move *move;            /* NULL: it stays where it is */
+    struct ko_move *move;            /* NULL: nothing is being appended in pieces */
     struct ko_view *view;            /* of it; NULL: nobody reads it in pieces */
     size_t key_nbytes;
     char key[];
 };
+
+/* Pieces of memory from there on are given back in parts. */
+enum { KO_SCRAP_FROM = 1 << 20 };
 
 /* The first blocks have as many buckets as there are, from then on each as many as all before. */
 enum { KO_TABLE_FIRST_BUCKETS = 64, KO_TABLE_BLOCKS = 48 };
@@ -104,7 +112,7 @@ struct ko_table {
     size_t nentries;
     int64_t nvalues;
     size_t used, cap;
-    unsigned ngiven;        /* pieces of memory, given back */
+    struct ko_walls walls;
     struct ko_wakes *later; /* where lists go that are to be woken; NULL: they are at once */
     struct {
         STAILQ_HEAD(, ko_news) list; /* oldest first, and told in this order */
@@ -146,6 +154,9 @@ void ko_entry_leave_value(struct ko_table *table, struct ko_entry *entry);
 
 /* The value will not be there any more, or has moved. */
 void ko_entry_end_move(struct ko_table *table, struct ko_entry *entry);
+
+/* So much memory, at least KO_SCRAP_FROM, is for ko_wakes_drop_some. */
+void ko_wakes_leave(struct ko_wakes *wakes, void *memory, size_t nbytes);
 
 /* What observers are to be told of the value, before it changes, and then what it was and is. */
 struct ko_told ko_entry_see(struct ko_table *table, struct ko_entry *entry);

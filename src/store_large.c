@@ -39,20 +39,50 @@ static int make_value(struct ko_session *session, kolo_bytes value)
     return KOLO_OK;
 }
 
-int ko_large_put(struct ko_session *session, const uint8_t **at, ko_table_put_made put)
+static int put_made(struct ko_session *session, kolo_bytes key, kolo_bytes value,
+                    ko_table_put_made put)
 {
-    struct ko_table *table = session->service->table;
-    kolo_bytes key = ko_list_next(at);
-    kolo_bytes value = ko_list_next(at);
-    int err;
+    int err = make_value(session, value);
 
-    if (value.nbytes <= KO_LARGE_FROM)
-        return ko_table_put(table, key, value, put);
-    err = make_value(session, value);
     if (!err)
-        err = put(table, key, session->making.value, value.nbytes);
+        err = put(session->service->table, key, session->making.value, value.nbytes);
     if (!err)
         session->making.value = NULL;
+    return err;
+}
+
+void ko_large_unmake(struct ko_session *session)
+{
+    ko_table_unmake(session->service->table, session->making.value, session->making.nbytes);
+    session->making.value = NULL;
+}
+
+int ko_large_put(struct ko_session *session, const uint8_t **at, ko_table_put_made put)
+{
+    kolo_bytes key = ko_list_next(at);
+    kolo_bytes value = ko_list_next(at);
+
+    return value.nbytes > KO_LARGE_FROM ? put_made(session, key, value, put)
+                                        : ko_table_put(session->service->table, key, value, put);
+}
+
+/* Who has set the key meanwhile is appended to. */
+int ko_large_append(struct ko_session *session, kolo_bytes key, kolo_bytes tail)
+{
+    struct ko_table *table = session->service->table;
+    kolo_bytes held;
+    int err;
+
+    if (tail.nbytes > KO_LARGE_FROM && !ko_table_get(table, key, &held))
+        return put_made(session, key, tail, ko_table_set_made);
+    ko_large_unmake(session);
+    do {
+        if (session->left <= 0)
+            return KO_AGAIN;
+        err = ko_table_append_some(table, key, tail, KO_LARGE_FROM, &session->appending);
+        if (err == KO_AGAIN)
+            ko_session_spend(session, KO_LARGE_FROM);
+    } while (err == KO_AGAIN);
     return err;
 }
 
@@ -192,10 +222,10 @@ int ko_large_compare_set(struct ko_session *session, kolo_bytes key, kolo_bytes 
     if (err == KO_AGAIN)
         return err;
     end_comparing(session);
-    if (!err && is_equal)
-        err = ko_table_set_made(table, key, session->making.value, desired.nbytes);
+    if (!err && !is_equal)
+        ko_large_unmake(session);
     else if (!err)
-        ko_table_unmake(table, session->making.value, session->making.nbytes);
+        err = ko_table_set_made(table, key, session->making.value, desired.nbytes);
     if (!err)
         session->making.value = NULL;
     return err;

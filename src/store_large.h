@@ -15,6 +15,12 @@ enum { KO_LARGE_FROM = 16 << 10 };
 /* Puts the value, behind its key at *at, which moves past them. */
 int ko_large_put(struct ko_session *session, const uint8_t **at, ko_table_put_made put);
 
+/* As ko_table_append. */
+int ko_large_append(struct ko_session *session, kolo_bytes key, kolo_bytes tail);
+
+/* Gives back what has been made of a value that is not to be put. Safe on none. */
+void ko_large_unmake(struct ko_session *session);
+
 /* Puts of nbytes at `from`, of which *given have been given, the next ones into out. */
 int ko_large_copy(struct ko_session *session, const char *from, size_t nbytes, size_t *given);
 

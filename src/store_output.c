@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* So much may be left to be given back to the system at once. */
-enum { GIVEN_AT_ONCE = 4 << 20 };
+enum { GIVEN_AT_ONCE = 1 << 20 };
 
 struct ko_piece {
     STAILQ_ENTRY(ko_piece) link;

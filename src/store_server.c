@@ -205,7 +205,7 @@ static size_t held_bytes(const struct ko_connection *connection)
     const struct ko_session *session = &connection->session;
 
     return session->in.cap + ko_output_room(session) + session->will.bytes.cap +
-           session->listing.keys.cap;
+           session->will.made.cap + session->listing.keys.cap;
 }
 
 static struct ko_connection *largest_of(struct ko_server *server)
@@ -354,6 +354,11 @@ static void note_deadline(const ko_deadline *deadline, int *left_ms)
         *left_ms = left;
 }
 
+static bool has_work(const struct ko_server *server)
+{
+    return !TAILQ_EMPTY(&server->ready) || !TAILQ_EMPTY(&server->circles[KO_DEAD]);
+}
+
 /* Until the next of the deadlines that the loop keeps; -1: there is none. */
 static int pause_ms(const struct ko_server *server)
 {
@@ -362,7 +367,7 @@ static int pause_ms(const struct ko_server *server)
     const struct ko_connection *claimant = TAILQ_FIRST(&server->claimants);
     int left_ms = INT_MAX;
 
-    if (!TAILQ_EMPTY(&server->ready) || !TAILQ_EMPTY(&server->circles[KO_DEAD]))
+    if (has_work(server) || ko_table_is_untidy(server->service.table))
         return 0;
     if (begun)
         note_deadline(&begun->introduction, &left_ms);
@@ -395,6 +400,8 @@ static void *serve_all(void *argument)
         }
         if (n > 0)
             let_answered_run(server);
+        else if (!has_work(server))
+            ko_table_tidy_some(server->service.table);
         run_ready(server);
         ko_strangers_cut_off(server);
         end_old_claims(server);
@@ -468,6 +475,8 @@ int ko_server_open(const char *host, int port, const struct ko_server_limits *li
     TAILQ_INIT(&server->ready);
     TAILQ_INIT(&server->claimants);
     err = ko_table_open(limits->table_bytes, &server->service.table);
+    if (!err)
+        ko_table_keep_apart(server->service.table);
     if (!err)
         err = ko_poller_open(&server->poller);
     if (!err)

@@ -10,13 +10,15 @@
 #include "status.h"
 #include "store.h"
 #include "store_answers.h"
+#include "store_large.h"
 #include "store_output.h"
 #include "store_updates.h"
 
 #include <string.h>
 
 enum { SMALLEST_READ = 4096, LARGEST_READ = KO_SESSION_READ_MOST, COUNT_NBYTES = 8 };
-enum { EXPECTED_FROM = 64 << 10 };
+/* STAYS_FROM: so long a rest is given back in turns. */
+enum { EXPECTED_FROM = 64 << 10, STAYS_FROM = 1 << 20 };
 
 /* What is done in a turn, and what parts of it count, in nanoseconds of a usual machine, about. */
 enum { TURN = 8192, PER_FIELD = 16, PER_ITEM = 256, BYTES_PER_NS = 4 };
@@ -137,7 +139,8 @@ static int wait_for_rest(struct ko_session *session)
 
     if (ko_buffer_fill(in) < EXPECTED_FROM)
         return KO_AGAIN;
-    if (!session->scan.operation->is_list || !ko_buffer_stay(in))
+    if ((!session->scan.operation->is_list && session->scan.need < STAYS_FROM) ||
+        !ko_buffer_stay(in))
         ko_buffer_expect(in, session->scan.need + SMALLEST_READ);
     return KO_AGAIN;
 }
@@ -306,19 +309,32 @@ static bool wake_some(struct ko_session *session)
     return true;
 }
 
-static bool has_rests(const struct ko_session *session)
+/* Of a long message or list that is done with; NULL: nothing is left of any. */
+static struct ko_buffer *first_rest(struct ko_session *session)
 {
-    return ko_buffer_has_rest(&session->in) || ko_buffer_has_rest(&session->listing.keys);
+    struct ko_buffer *buffers[] = {&session->in, &session->listing.keys, &session->will.made,
+                                   &session->will.bytes};
+
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        if (ko_buffer_has_rest(buffers[i]))
+            return buffers[i];
+    return NULL;
 }
 
-/* True when nothing is left of long messages and lists that are done with. */
+static bool has_rests(struct ko_session *session)
+{
+    return first_rest(session) || ko_wakes_have_scraps(&session->wakes);
+}
+
+/* True when nothing is left of long messages and lists that are done with, nor of large values. */
 static bool drop_rests(struct ko_session *session)
 {
-    struct ko_buffer *buffer;
+    struct ko_buffer *rest;
 
     while (session->left > 0 && has_rests(session)) {
-        buffer = ko_buffer_has_rest(&session->in) ? &session->in : &session->listing.keys;
-        ko_session_spend(session, ko_buffer_drop_some(buffer));
+        rest = first_rest(session);
+        ko_session_spend(session,
+                         rest ? ko_buffer_drop_some(rest) : ko_wakes_drop_some(&session->wakes));
     }
     return !has_rests(session);
 }
@@ -439,9 +455,12 @@ void ko_session_open(struct ko_session *session, struct ko_service *service,
     session->in.budget = &service->budget;
     session->out.budget = &service->budget;
     session->listing.keys.budget = &service->budget;
+    session->will.made.budget = &service->budget;
+    session->will.bytes.budget = &service->budget;
     STAILQ_INIT(&session->updates.list);
     STAILQ_INIT(&session->aside.list);
     STAILQ_INIT(&session->wakes.lists);
+    STAILQ_INIT(&session->wakes.scraps);
     session->wakes.observer = &session->observer;
 }
 
@@ -463,26 +482,44 @@ static void leave_buffer(struct ko_buffer *buffer)
         ko_buffer_free(buffer);
 }
 
+/* What it was about to do is not done. */
+static void leave_message(struct ko_session *session)
+{
+    struct ko_table *table = session->service->table;
+
+    session->is_leaving = true;
+    ko_large_unmake(session);
+    ko_table_append_leave(table, &session->appending);
+    ko_table_unview(table, session->giving.view);
+    ko_table_unview(table, session->comparing.view);
+    session->giving.view = session->comparing.view = NULL;
+    session->giving.is_on = false;
+    leave_buffer(&session->in);
+    leave_buffer(&session->listing.keys);
+    leave_buffer(&session->will.made);
+}
+
+/* What is to be done is done, and told; true when nothing is left of that. */
+static bool end_some(struct ko_session *session)
+{
+    bool has_ended = ko_will_carry_out(session);
+
+    has_ended = end_wait_some(session) && end_watches_some(session) &&
+                ko_session_drop_some(session) && has_ended;
+    return wake_some(session) && drop_rests(session) && ko_output_free_some(session) && has_ended;
+}
+
 bool ko_session_close_some(struct ko_session *session)
 {
     bool has_ended;
 
     session->left = TURN;
-    session->is_leaving = true;
-    has_ended =
-        end_wait_some(session) && end_watches_some(session) && ko_session_drop_some(session);
     ko_table_wake_later(session->service->table, &session->wakes);
-    ko_will_carry_out(&session->will, session->service->table);
+    if (!session->is_leaving)
+        leave_message(session);
+    has_ended = end_some(session);
     ko_table_wake_later(session->service->table, NULL);
-    ko_table_unmake(session->service->table, session->making.value, session->making.nbytes);
-    session->making.value = NULL;
-    ko_table_unview(session->service->table, session->giving.view);
-    ko_table_unview(session->service->table, session->comparing.view);
-    session->giving.view = session->comparing.view = NULL;
-    session->giving.is_on = false;
-    leave_buffer(&session->in);
-    leave_buffer(&session->listing.keys);
-    return wake_some(session) && drop_rests(session) && ko_output_free_some(session) && has_ended;
+    return has_ended;
 }
 
 void ko_session_close(struct ko_session *session)

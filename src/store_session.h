@@ -89,7 +89,8 @@ struct ko_session {
     struct {
         char *value; /* of the table; NULL: none */
         size_t nbytes, filled;
-    } making; /* a large value, which is copied in turns to where it is to be */
+    } making;                   /* a large value, which is copied in turns to where it is to be */
+    struct ko_append appending; /* a long tail, or to a large value */
     struct {
         bool is_on;
         struct ko_view *view; /* NULL: it is of the message */

@@ -19,13 +19,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/queue.h>
 #include <sys/random.h>
 
-enum { NUMBER_TEXT = 24 };
+/* NUMBER_LONGEST: with more digits, zeros before it, a text is no number: to read it would keep all
+ * others waiting. */
+enum { NUMBER_TEXT = 24, NUMBER_LONGEST = 4096 };
 
-/* NO_SMALL_PIECE: glibc puts together what is free before it looks for so much. */
-enum { PIECES_APART = 128, NO_SMALL_PIECE = 2048 };
+/* Of a block of buckets. */
+enum { MAPPED_FROM = 4 << 10 };
 
 /* ---- hashing ------------------------------------------------------------------------------ */
 
@@ -103,19 +106,24 @@ static void *take(struct ko_table *table, size_t nbytes, void *(*alloc)(size_t, 
     return memory;
 }
 
-void *ko_table_take(struct ko_table *table, size_t nbytes)
+/* Of malloc, for what comes and goes. */
+static void *take_piece(struct ko_table *table, size_t nbytes, void *(*alloc)(size_t, const char *))
 {
-    return take(table, nbytes, ko_alloc);
+    void *piece = take(table, nbytes, alloc);
+
+    if (piece)
+        ko_walls_took(&table->walls, nbytes);
+    return piece;
 }
 
-/* Small pieces that are freed glibc keeps apart, and puts together all at once when somebody wants
- * a larger one: a million take 60 ms, for which all clients would wait. So one is wanted now and
- * then. Where the system's malloc is another one this is a piece like any. */
-static void put_pieces_together(void)
+void *ko_table_take(struct ko_table *table, size_t nbytes)
 {
-    void *volatile wanted = malloc(NO_SMALL_PIECE); /* volatile: it is asked for indeed */
+    return take_piece(table, nbytes, ko_alloc);
+}
 
-    free(wanted);
+void *ko_table_take_unset(struct ko_table *table, size_t nbytes)
+{
+    return take_piece(table, nbytes, ko_alloc_unset);
 }
 
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
@@ -123,9 +131,11 @@ void ko_table_give(struct ko_table *table, void *memory, size_t nbytes)
     if (!memory)
         return;
     table->used -= nbytes;
-    free(memory);
-    if (++table->ngiven % PIECES_APART == 0)
-        put_pieces_together();
+    if (nbytes >= KO_SCRAP_FROM && table->later)
+        ko_wakes_leave(table->later, memory, nbytes);
+    else
+        free(memory);
+    ko_walls_gave(&table->walls, nbytes);
 }
 
 static int block_of(size_t i)
@@ -166,15 +176,46 @@ struct ko_entry *ko_table_find(const struct ko_table *table, kolo_bytes key)
     return *slot_of(table, key, hash_of(table, key));
 }
 
-/* The block behind those that are there: memory that the system gives zeroed, a page at a time, as
- * it is touched. */
+static size_t block_nbytes(int block)
+{
+    return ((size_t)KO_TABLE_FIRST_BUCKETS << (block > 0 ? block - 1 : 0)) *
+           sizeof(struct ko_entry *);
+}
+
+/* Zeroed by the system, a page at a time, as it is touched: what malloc has had before calloc
+ * clears all at once. */
+static void *map(size_t nbytes, const char *what)
+{
+    void *memory = ko_fault(KO_FAULT_ALLOC) ? MAP_FAILED
+                                            : mmap(NULL, nbytes, PROT_READ | PROT_WRITE,
+                                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory != MAP_FAILED)
+        return memory;
+    (void)ko_fail(KOLO_E_NOMEM, "no memory for %zu bytes: %s", nbytes, what);
+    return NULL;
+}
+
+/* The block behind those that are there. */
 static bool add_block(struct ko_table *table, int block)
 {
+    const size_t nbytes = block_nbytes(block);
+
     if (block == KO_TABLE_BLOCKS)
         return false;
     if (!table->blocks[block])
-        table->blocks[block] = ko_table_take(table, table->nbuckets * sizeof **table->blocks);
+        table->blocks[block] = take(table, nbytes, nbytes < MAPPED_FROM ? ko_alloc : map);
     return table->blocks[block];
+}
+
+static void free_block(struct ko_table *table, int block)
+{
+    const size_t nbytes = block_nbytes(block);
+
+    if (nbytes < MAPPED_FROM)
+        free(table->blocks[block]);
+    else if (table->blocks[block])
+        munmap(table->blocks[block], nbytes);
 }
 
 /* Splits the next bucket. Without memory for that the chains just grow longer. */
@@ -294,7 +335,7 @@ static void put_value(struct ko_table *table, struct ko_entry *entry, char *valu
 
 char *ko_table_make(struct ko_table *table, size_t nbytes)
 {
-    return take(table, nbytes + 1, ko_alloc_unset);
+    return ko_table_take_unset(table, nbytes + 1);
 }
 
 int ko_table_set_made(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes)
@@ -341,7 +382,7 @@ static bool parse_number(kolo_bytes text, int64_t *number)
     bool negative = i == 1;
     int64_t n = 0;
 
-    if (i == text.nbytes)
+    if (i == text.nbytes || text.nbytes > NUMBER_LONGEST)
         return false;
     for (; i < text.nbytes; i++) {
         if (at[i] < '0' || at[i] > '9' || __builtin_mul_overflow(n, 10, &n) ||
@@ -502,8 +543,7 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
     STAILQ_INIT(&table->news.list);
     table->cap = cap;
     table->nbuckets = KO_TABLE_FIRST_BUCKETS;
-    table->blocks[0] = ko_table_take(table, KO_TABLE_FIRST_BUCKETS * sizeof **table->blocks);
-    if (!table->blocks[0]) {
+    if (!add_block(table, 0)) {
         free(table);
         return KOLO_E_NOMEM;
     }
@@ -511,6 +551,22 @@ int ko_table_open(size_t cap, struct ko_table **table_out)
         table->secret[0] = (uint64_t)(uintptr_t)table; /* no randomness: the address must do */
     *table_out = table;
     return KOLO_OK;
+}
+
+void ko_table_keep_apart(struct ko_table *table)
+{
+    table->walls.is_wanted = true;
+}
+
+bool ko_table_is_untidy(const struct ko_table *table)
+{
+    return ko_walls_are_many(&table->walls);
+}
+
+void ko_table_tidy_some(struct ko_table *table)
+{
+    if (ko_walls_are_many(&table->walls))
+        ko_walls_lower(&table->walls);
 }
 
 void ko_table_free(struct ko_table *table)
@@ -526,10 +582,11 @@ void ko_table_free(struct ko_table *table)
             left = ko_entry_leave_queue(e);
             ko_table_drop_some(table, &left, SIZE_MAX);
             ko_entry_end_move(table, e);
-            free(e->value);
-            free(e);
+            ko_table_give(table, e->value, e->value_room);
+            ko_table_give(table, e, sizeof *e + e->key_nbytes);
         }
     for (int i = 0; i < KO_TABLE_BLOCKS; i++)
-        free(table->blocks[i]);
+        free_block(table, i);
+    ko_walls_free(&table->walls);
     free(table);
 }

@@ -38,10 +38,11 @@ struct ko_waiter {
     size_t nmissing;
 };
 
-/* Who is to be woken, and told, of what somebody has stored. All zero but for STAILQ_INIT of the
- * lists, and the observer, is nobody. */
+/* Who is to be woken, and told, of what somebody has stored, and what is to be given back. All zero
+ * but for STAILQ_INIT of the lists and scraps, and the observer, is nobody and nothing. */
 struct ko_wakes {
     STAILQ_HEAD(, ko_watch_list) lists;
+    STAILQ_HEAD(, ko_scrap) scraps;
     uint64_t news;                /* of the table's changes, up to this one are to be told */
     struct ko_observer *observer; /* his own: told at once of what he changes, if all before it has
                                      been told; NULL: he has none */
@@ -70,9 +71,21 @@ struct ko_observer {
     LIST_HEAD(, ko_sight) sights;
 };
 
+/* An append in pieces; all zero at first. */
+struct ko_append {
+    struct ko_entry *entry; /* behind whose value its tail is being put; NULL: not yet */
+    size_t put;             /* of the tail */
+};
+
 int ko_table_open(size_t cap, struct ko_table **table);
 /* All waits must have ended. NULL is allowed. */
 void ko_table_free(struct ko_table *table);
+
+/* From now on memory goes back to the system in pieces. While it is untidy there are some: then
+ * ko_table_tidy_some is to be called, for one of them, when there is nothing else to do. */
+void ko_table_keep_apart(struct ko_table *table);
+bool ko_table_is_untidy(const struct ko_table *table);
+void ko_table_tidy_some(struct ko_table *table);
 
 /* False if absent. *value points into the table and is valid until the next change. */
 bool ko_table_get(const struct ko_table *table, kolo_bytes key, kolo_bytes *value);
@@ -117,11 +130,15 @@ void ko_table_unmake(struct ko_table *table, char *made, size_t nbytes);
 typedef int (*ko_table_put_made)(struct ko_table *table, kolo_bytes key, char *made, size_t nbytes);
 int ko_table_put(struct ko_table *table, kolo_bytes key, kolo_bytes value, ko_table_put_made put);
 /* The tail lies in no value. KOLO_E_INVALID if the value would become longer than
- * KO_STORE_VALUE_MAX. */
+ * KO_STORE_VALUE_MAX. Not while somebody appends to it in pieces. */
 int ko_table_append(struct ko_table *table, kolo_bytes key, kolo_bytes tail);
-/* The same in pieces, of which each copies at most so many bytes of a value that has to move for
- * it, and between which others may change the table: KO_AGAIN before the last of them. */
-int ko_table_append_some(struct ko_table *table, kolo_bytes key, kolo_bytes tail, size_t nbytes);
+/* The same in pieces, of which each copies at most so many bytes, of a value that has to move for
+ * it or of a tail behind a value that is there, and between which others may change the table:
+ * KO_AGAIN before the last of them, and while another puts a long tail there. */
+int ko_table_append_some(struct ko_table *table, kolo_bytes key, kolo_bytes tail, size_t nbytes,
+                         struct ko_append *append);
+/* It is not gone on with. Safe on one that has not been begun, or has ended. */
+void ko_table_append_leave(struct ko_table *table, struct ko_append *append);
 /* KOLO_E_INVALID if the value is no decimal number, or the sum does not fit in 64 bits. */
 int ko_table_add(struct ko_table *table, kolo_bytes key, int64_t delta, int64_t *sum);
 /* The same for a value that is not in a table; key is for the error's text. */
@@ -165,8 +182,8 @@ int ko_table_barrier(struct ko_table *table, kolo_bytes key, int64_t size,
                      struct ko_waiter *waiter);
 /* From now on those who wait for what comes, and who observe what changes, are not woken and told
  * by the function that stores it, but put into wakes, in time that does not depend on how many they
- * are, for ko_table_wake_some: whatever becomes of the key meanwhile. NULL: they are at once, as at
- * first. */
+ * are, for ko_table_wake_some: whatever becomes of the key meanwhile. So is the memory of large
+ * values that are dropped, for ko_wakes_drop_some. NULL: all is done at once, as at first. */
 void ko_table_wake_later(struct ko_table *table, struct ko_wakes *wakes);
 /* Wakes and tells up to n, in the order in which they came; true when all have been. Each is told
  * of all changes in the order of these, whoever makes them: so changes of others, which came
@@ -174,6 +191,9 @@ void ko_table_wake_later(struct ko_table *table, struct ko_wakes *wakes);
 bool ko_table_wake_some(struct ko_table *table, struct ko_wakes *wakes, size_t n);
 /* All that has changed so far is among what wakes is to tell, if its observer observes anything. */
 void ko_table_tell_first(const struct ko_table *table, struct ko_wakes *wakes);
+/* Gives back a part of that memory, and returns how long the part is; there must be some. */
+size_t ko_wakes_drop_some(struct ko_wakes *wakes);
+bool ko_wakes_have_scraps(const struct ko_wakes *wakes);
 /* Ends a wait without a wake, or a claim: a value that is left over wakes the next popper. Safe on
  * a waiter that has neither. */
 void ko_table_unwait(struct ko_table *table, struct ko_waiter *waiter);
@@ -191,8 +211,9 @@ bool ko_table_unobserve_some(struct ko_table *table, struct ko_observer *observe
 size_t ko_table_used(const struct ko_table *table);
 
 /* Zeroed memory that counts as held, for what belongs to the table's values, to be given back; NULL
- * after ko_fail. */
+ * after ko_fail. Much of it is to be had unset, which takes no longer than little. */
 void *ko_table_take(struct ko_table *table, size_t nbytes);
+void *ko_table_take_unset(struct ko_table *table, size_t nbytes);
 void ko_table_give(struct ko_table *table, void *memory, size_t nbytes);
 
 #endif

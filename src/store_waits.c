@@ -94,7 +94,7 @@ static int watch_next(struct ko_table *table, struct ko_waiter *waiter, struct k
 static int take_watches(struct ko_table *table, struct ko_waiter *waiter, size_t n)
 {
     assert(!waiter->watches);
-    waiter->watches = ko_table_take(table, n * sizeof *waiter->watches);
+    waiter->watches = ko_table_take_unset(table, n * sizeof *waiter->watches);
     waiter->nwatches = waiter->watches ? n : 0;
     return waiter->watches ? KOLO_OK : KOLO_E_NOMEM;
 }

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 enum { CLIENTS = 4, WHOLE_REST = 63 };
 enum { IS_TIGHT_TABLE = 1, IS_TIGHT_BUFFERS = 2, IS_LISTED = 4, IS_OF_TWO = 8, IS_BY_TURNS = 16 };
-enum { TIGHT_TABLE = 2 << 10, TABLE = 1 << 20, TIGHT_BUFFERS = 4 << 10, BUFFERS = 4 << 20 };
+enum { TIGHT_TABLE = 2 << 10, TABLE = 4 << 20, TIGHT_BUFFERS = 4 << 10, BUFFERS = 4 << 20 };
 
 struct client {
     struct ko_session session; /* first, so that a session is its client */
@@ -139,6 +139,8 @@ static void take_piece(struct ko_service *service, struct client *clients, const
         hang_up(client);
     run_others(clients, client);
     run_woken(clients);
+    if (ko_table_is_untidy(service->table))
+        ko_table_tidy_some(service->table);
     *data += n;
     *nbytes -= n;
 }
@@ -209,6 +211,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
     most = first & IS_TIGHT_TABLE ? TIGHT_TABLE : TABLE;
     if (ko_table_open(most, &service.table))
         return 0;
+    ko_table_keep_apart(service.table);
     for (int i = 0; i < CLIENTS; i++)
         clients[i] = (struct client){.has_one_turn = first & IS_BY_TURNS};
     while (nbytes > 0)

@@ -383,7 +383,7 @@ static void test_few_descriptors(void **state)
 /* Clients that leave large messages half-sent fill the server's memory until the largest go. */
 static void test_hoarders(void **state)
 {
-    enum { HOARDERS = 8, HALF = 5 << 20 };
+    enum { HOARDERS = 12, HALF = 5 << 20 };
     static const struct ko_server_limits limits = {.table_bytes = 64 << 20,
                                                    .buffer_bytes = 64 << 20};
     ko_deadline deadline = ko_deadline_in(60000);

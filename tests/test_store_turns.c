@@ -247,6 +247,31 @@ static void test_large_append_ends(void **state)
     free(large);
 }
 
+/* What has so many digits that reading them takes long is no number, whatever they say. */
+static void test_long_number(void **state)
+{
+    enum { LONG = STORE_TABLE_CAP / 4 };
+    char *zeros = malloc(LONG);
+    struct store_bench bench;
+    uint8_t add[64];
+
+    (void)state;
+    memset(zeros, '0', LONG);
+    store_bench_open_two(&bench);
+    assert_int_equal(
+        ko_table_set(bench.service.table, (kolo_bytes){"/x", 2}, (kolo_bytes){zeros, 1000}),
+        KOLO_OK);
+    store_asks(&bench.clients[1], "04" X ONE);
+    store_gets(&bench.clients[1], ONE);
+    assert_int_equal(
+        ko_table_set(bench.service.table, (kolo_bytes){"/x", 2}, (kolo_bytes){zeros, LONG}),
+        KOLO_OK);
+    assert_int_equal(store_feed(&bench.clients[1], add, wire_unhex("04" X ONE, add)),
+                     KOLO_E_INVALID);
+    store_bench_close(&bench);
+    free(zeros);
+}
+
 /* A long queue is gone at once, and its values' memory in turns; also where who has deleted it goes
  * meanwhile. */
 static void test_long_queue_is_deleted(void **state)
@@ -575,6 +600,7 @@ int main(void)
         cmocka_unit_test(test_large_set),
         cmocka_unit_test(test_large_append),
         cmocka_unit_test(test_large_append_ends),
+        cmocka_unit_test(test_long_number),
         cmocka_unit_test(test_long_queue_is_deleted),
         cmocka_unit_test(test_long_multi_set),
         cmocka_unit_test(test_long_check),
