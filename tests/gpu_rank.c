@@ -146,6 +146,15 @@ bool gpu_rank_alloc(ko_cu_ptr *memory, size_t nbytes)
     return *memory || !gpu_rank.cuda->alloc(memory, (size_t)1 << class_of(nbytes));
 }
 
+ko_cu_ptr gpu_rank_fresh(size_t nbytes)
+{
+    ko_cu_ptr memory;
+
+    if (gpu_rank.cuda->alloc(&memory, nbytes))
+        abort();
+    return memory;
+}
+
 bool gpu_rank_free(ko_cu_ptr memory, size_t nbytes)
 {
     if (!is_thread())

@@ -33,6 +33,9 @@ int gpu_rank_leave(int failed);
 bool gpu_rank_alloc(ko_cu_ptr *memory, size_t nbytes);
 bool gpu_rank_free(ko_cu_ptr memory, size_t nbytes);
 
+/* Memory on the thread's current GPU, as the driver gives it; a process that gets none ends. */
+ko_cu_ptr gpu_rank_fresh(size_t nbytes);
+
 /* So many bytes that every thread of as many as the rank's GPU has room for at once has 32 of them:
  * kolo's kernels, which have half as many threads at most, go through their loops twice. */
 size_t gpu_rank_long_bytes(void);

@@ -74,6 +74,15 @@ static int fail_gpu(const struct side *side)
     return side->is_faulty && gpu_fail(FAULT) ? ranks_fail("no fault") : 0;
 }
 
+/* The same, behind a wait for the gate. */
+static int fail_gpu_behind(const struct side *side, uint32_t *gate)
+{
+    if (side->is_faulty &&
+        gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)gate, 1, KO_CU_WAIT_EQ))
+        return ranks_fail("the gate");
+    return fail_gpu(side);
+}
+
 /* As the user would see it, and so will whatever he frees. */
 static int await_fault(const struct side *side)
 {
@@ -107,11 +116,8 @@ static int fault_meanwhile(kolo_group *group, void *unused)
     int64_t began_ns;
 
     (void)unused;
-    if (failed ||
-        (side.is_faulty &&
-         gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ)) ||
-        fail_gpu(&side))
-        return ranks_fail("the gate");
+    if (failed || fail_gpu_behind(&side, &gate))
+        return 1;
     first = reduce(&side, &works[0]);
     second = reduce(&side, &works[1]);
     ranks_nap_ms(50);
@@ -167,11 +173,8 @@ static int fault_of_a_receiver(kolo_group *group, void *unused)
     int64_t began_ns;
 
     (void)unused;
-    if (failed ||
-        (side.is_faulty &&
-         gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ)) ||
-        fail_gpu(&side))
-        return ranks_fail("the gate");
+    if (failed || fail_gpu_behind(&side, &gate))
+        return 1;
     err = kolo_irecv(group, memory_of(&side), COUNT, KOLO_INT32, side.is_faulty ? 0 : FAULTY, 0,
                      &work);
     ranks_nap_ms(300); /* until all of them sleep */

@@ -42,14 +42,6 @@ static ko_cu_ptr at_host(const void *memory)
     return (uintptr_t)memory;
 }
 
-static ko_cu_ptr alloc(size_t nbytes)
-{
-    ko_cu_ptr memory = 0;
-
-    assert_int_equal(cuda->alloc(&memory, nbytes), KO_CU_SUCCESS);
-    return memory;
-}
-
 /* ---- callers that wait ----------------------------------------------------------------------- */
 
 /* What another thread asks of the driver, with a GPU's context. */
@@ -114,7 +106,7 @@ static ko_cu_result fill(const struct request *request)
 
 static void test_a_stream_has_no_room(void **state)
 {
-    struct request request = {.ask = fill, .stream = stream, .memory = alloc(NBYTES)};
+    struct request request = {.ask = fill, .stream = stream, .memory = gpu_rank_fresh(NBYTES)};
     uint32_t gate;
 
     (void)state;
@@ -137,7 +129,8 @@ static ko_cu_result copy(const struct request *request)
 static void test_a_copy_is_waited_for(void **state)
 {
     static unsigned char host[NBYTES];
-    struct request request = {.ask = copy, .stream = stream, .memory = alloc(NBYTES), .host = host};
+    struct request request = {
+        .ask = copy, .stream = stream, .memory = gpu_rank_fresh(NBYTES), .host = host};
     uint32_t gate;
 
     (void)state;
@@ -172,8 +165,8 @@ static ko_cu_result launch(const struct request *request)
 /* On a GPU where a thread frees memory, and on the other one. */
 static void test_kernels_wait_for_what_is_freed(void **state)
 {
-    struct request freeing = {.ask = free_memory, .memory = alloc(NBYTES)};
-    struct request here = {.ask = launch, .memory = alloc(NBYTES)}, there = here;
+    struct request freeing = {.ask = free_memory, .memory = gpu_rank_fresh(NBYTES)};
+    struct request here = {.ask = launch, .memory = gpu_rank_fresh(NBYTES)}, there = here;
     ko_cu_context context;
     uint32_t gate;
 
@@ -182,7 +175,7 @@ static void test_kernels_wait_for_what_is_freed(void **state)
     there.gpu = 1;
     assert_int_equal(cuda->context_retain(&context, 1), 0);
     assert_int_equal(cuda->context_push(context), 0);
-    there.memory = alloc(NBYTES);
+    there.memory = gpu_rank_fresh(NBYTES);
     assert_int_equal(cuda->stream_create(&there.stream, KO_CU_STREAM_NON_BLOCKING), 0);
     assert_int_equal(cuda->context_pop(&context), 0);
     setenv("FAKECUDA_STRICT", "1", 1);
@@ -204,7 +197,7 @@ static void test_kernels_wait_for_what_is_freed(void **state)
 static void test_words_of_a_step(void **state)
 {
     static ko_cu_word_step steps[256];
-    const ko_cu_ptr memory = alloc(4);
+    const ko_cu_ptr memory = gpu_rank_fresh(4);
 
     (void)state;
     for (int i = 0; i < 256; i++)
@@ -280,7 +273,7 @@ static void test_captures_are_isolated(void **state)
 /* The legacy stream takes nothing while a stream is captured that waits for it. */
 static void test_captures_and_the_legacy_stream(void **state)
 {
-    const ko_cu_ptr memory = alloc(NBYTES);
+    const ko_cu_ptr memory = gpu_rank_fresh(NBYTES);
     ko_cu_stream blocking;
     ko_cu_graph graph;
 
@@ -307,19 +300,19 @@ static void test_small_memory_is_in_blocks(void **state)
 
     (void)state;
     setenv("FAKECUDA_BLOCKS", "1", 1);
-    first = alloc(NBYTES);
-    second = alloc(1);
-    large = alloc(BLOCK);
+    first = gpu_rank_fresh(NBYTES);
+    second = gpu_rank_fresh(1);
+    large = gpu_rank_fresh(BLOCK);
     assert_int_equal(second / BLOCK, first / BLOCK);
     assert_true(second >= first + NBYTES && second % 512 == 0);
     assert_int_equal(cuda->address_range(&base, &nbytes, second), 0);
     assert_true(base == second && nbytes == 1);
     assert_int_equal(cuda->free(first), 0);
-    third = alloc(NBYTES / 2);
+    third = gpu_rank_fresh(NBYTES / 2);
     assert_int_equal(third, first);
     assert_int_equal(cuda->free(second), 0);
     assert_int_equal(cuda->free(third), 0);
-    assert_int_equal(alloc(NBYTES), first);
+    assert_int_equal(gpu_rank_fresh(NBYTES), first);
     assert_int_equal(cuda->free(first), 0);
     assert_int_equal(cuda->free(large), 0);
     unsetenv("FAKECUDA_BLOCKS");

@@ -33,15 +33,6 @@ static struct counts {
     atomic_uint_fast64_t read, written;
 } * counts;
 
-static ko_cu_ptr alloc(size_t nbytes)
-{
-    ko_cu_ptr memory;
-
-    if (gpu_rank.cuda->alloc(&memory, nbytes))
-        abort();
-    return memory;
-}
-
 static void *at(ko_cu_ptr memory)
 {
     return (void *)(uintptr_t)memory;
@@ -161,7 +152,7 @@ static int count_bytes_of(kolo_group *group, bool is_captured)
 {
     const size_t n = (size_t)kolo_group_size(group), nbytes = n * COUNT * sizeof(float);
     int failed = gpu_rank_enter(group);
-    ko_cu_ptr in = alloc(nbytes), out = alloc(nbytes);
+    ko_cu_ptr in = gpu_rank_fresh(nbytes), out = gpu_rank_fresh(nbytes);
 
     for (int what = 0; what < KO_BARRIER && !failed; what++)
         failed = count_one(group, (enum ko_collective)what, in, out, is_captured);
@@ -307,7 +298,7 @@ static int chain(kolo_group *group, void *unused)
     const int n = kolo_group_size(group);
     int values[COUNT], failed = gpu_rank_enter(group), want = 1 + kolo_group_rank(group);
     kolo_work *works[CALLS];
-    ko_cu_ptr memory = alloc(sizeof values);
+    ko_cu_ptr memory = gpu_rank_fresh(sizeof values);
 
     (void)unused;
     for (int i = 0; i < COUNT; i++)
@@ -370,7 +361,7 @@ static int move_about(kolo_group *group, void *unused)
 
     (void)unused;
     for (int i = 0; i < 20 && !failed; i++) {
-        ko_cu_ptr memory = alloc(8192), other = i % 3 ? 0 : alloc(4096);
+        ko_cu_ptr memory = gpu_rank_fresh(8192), other = i % 3 ? 0 : gpu_rank_fresh(4096);
 
         failed = sum_of_ranks(group, at(memory + 4 * (unsigned)i), true);
         for (int again = 0; again < 2 && !failed; again++)
@@ -393,7 +384,7 @@ static void memory_comes_and_goes(void **state)
 static int mix_ranks(kolo_group *group, void *unused)
 {
     int failed = gpu_rank_enter(group), on_host;
-    ko_cu_ptr memory = alloc(sizeof on_host);
+    ko_cu_ptr memory = gpu_rank_fresh(sizeof on_host);
 
     (void)unused;
     for (int i = 0; i < 2 * kolo_group_size(group) && !failed; i++)
@@ -422,7 +413,7 @@ static int some_without(kolo_group *group, void *unused)
     if (has_none)
         return gpu_rank_enter_without(group) || sum_of_ranks(group, &on_host, false);
     failed = gpu_rank_enter(group);
-    memory = alloc(sizeof on_host);
+    memory = gpu_rank_fresh(sizeof on_host);
     if (!failed)
         failed = sum_of_ranks(group, at(memory), true);
     return gpu_rank_leave(failed);
@@ -438,7 +429,7 @@ static void a_rank_has_no_gpu(void **state)
 static int sum_on_gpu(kolo_group *group, void *unused)
 {
     int failed = gpu_rank_enter(group);
-    ko_cu_ptr memory = alloc(sizeof(int));
+    ko_cu_ptr memory = gpu_rank_fresh(sizeof(int));
 
     (void)unused;
     if (!failed)
@@ -512,7 +503,7 @@ static int several_tensors(kolo_group *group, void *unused)
     const int n = kolo_group_size(group);
     kolo_tensor tensors[TENSORS];
     int values[TENSORS], failed = gpu_rank_enter(group);
-    ko_cu_ptr memory = alloc(TENSORS * 256);
+    ko_cu_ptr memory = gpu_rank_fresh(TENSORS * 256);
 
     (void)unused;
     for (int i = 0; i < TENSORS; i++) {

@@ -40,15 +40,6 @@ static void *at(ko_cu_ptr memory)
     return (void *)(uintptr_t)memory;
 }
 
-static ko_cu_ptr alloc(size_t nbytes)
-{
-    ko_cu_ptr memory;
-
-    if (gpu_rank.cuda->alloc(&memory, nbytes))
-        abort();
-    return memory;
-}
-
 static void run_on(const char *ngpus, enum ranks_kind kind, int n, ranks_body body)
 {
     setenv("FAKECUDA_DEVICES", ngpus, 1);
@@ -152,7 +143,7 @@ static int count_bytes(kolo_group *group, void *unused)
 {
     const size_t nbytes = (LONG + (size_t)kolo_group_size(group) * (COUNT + 1000)) * sizeof(float);
     int failed = gpu_rank_enter(group);
-    ko_cu_ptr in = alloc(nbytes), out = alloc(nbytes);
+    ko_cu_ptr in = gpu_rank_fresh(nbytes), out = gpu_rank_fresh(nbytes);
     kolo_op premul;
 
     (void)unused;
@@ -300,7 +291,7 @@ static int sum_all(kolo_group *group, void *unused)
 {
     struct sum sum = {0};
     int failed = gpu_rank_enter(group);
-    ko_cu_ptr in = alloc(COUNT * 8), out = alloc(COUNT * 8);
+    ko_cu_ptr in = gpu_rank_fresh(COUNT * 8), out = gpu_rank_fresh(COUNT * 8);
 
     (void)unused;
     if (kolo_op_premul_sum(group, factor_of(kolo_group_rank(group)), &sum.op))
@@ -345,7 +336,8 @@ static int launch(kolo_group *group, void *unused)
     const size_t apart = (size_t)kolo_group_size(group) * (COUNT + 1000) * sizeof(float);
     float *content = malloc(apart), *have = malloc(NCALLS * apart), *want = malloc(NCALLS * apart);
     int failed = gpu_rank_enter(group);
-    ko_cu_ptr in = alloc(apart), out = alloc(NCALLS * apart), other = alloc(NCALLS * apart);
+    ko_cu_ptr in = gpu_rank_fresh(apart), out = gpu_rank_fresh(NCALLS * apart),
+              other = gpu_rank_fresh(NCALLS * apart);
     ko_cu_graph_exec exec = NULL;
     kolo_op premul;
 
@@ -489,7 +481,7 @@ static int capture_behind(kolo_group *group, enum call call, ko_cu_ptr in, ko_cu
 static int have_nothing(kolo_group *group, void *unused)
 {
     int failed = gpu_rank_enter(group);
-    ko_cu_ptr in = alloc(COUNT * sizeof(int)), out = alloc(COUNT * sizeof(int));
+    ko_cu_ptr in = gpu_rank_fresh(COUNT * sizeof(int)), out = gpu_rank_fresh(COUNT * sizeof(int));
 
     (void)unused;
     for (enum call call = GATHER; call <= EXCHANGE && !failed; call++)
@@ -511,7 +503,7 @@ static int disagree(kolo_group *group, void *unused)
     const bool is_wrong = kolo_group_rank(group) == 1;
     size_t ins[] = {4, 5, 6}, outs[] = {4, 5, 6};
     int failed = gpu_rank_enter(group), rank = kolo_group_rank(group);
-    ko_cu_ptr memory = alloc(400), other = alloc(400);
+    ko_cu_ptr memory = gpu_rank_fresh(400), other = gpu_rank_fresh(400);
 
     (void)unused;
     for (int i = 0; i < 3; i++)
@@ -530,7 +522,7 @@ static int call_otherwise(kolo_group *group, void *unused)
 {
     const size_t lengths[] = {1, 1, 1};
     int failed = gpu_rank_enter(group), err;
-    ko_cu_ptr memory = alloc(400), other = alloc(400);
+    ko_cu_ptr memory = gpu_rank_fresh(400), other = gpu_rank_fresh(400);
 
     (void)unused;
     if (kolo_group_rank(group))

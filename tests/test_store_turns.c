@@ -169,84 +169,6 @@ static void test_large_set(void **state)
     free(large);
 }
 
-static kolo_bytes value_of_x(const struct store_bench *bench)
-{
-    kolo_bytes value = {0};
-
-    ko_table_get(bench->service.table, (kolo_bytes){"/x", 2}, &value);
-    return value;
-}
-
-/* Has the busy one append "v" to a large value of x, which it cannot within a turn. */
-static void begin_large_append(struct store_bench *bench, const char *large, size_t nbytes)
-{
-    struct ko_session *busy = &bench->clients[0];
-
-    store_bench_open_two(bench);
-    assert_int_equal(
-        ko_table_set(bench->service.table, (kolo_bytes){"/x", 2}, (kolo_bytes){large, nbytes}),
-        KOLO_OK);
-    say_byte(busy, 9);
-    assert_int_equal(ko_list_put(&busy->in, (kolo_bytes){"/x", 2}), KOLO_OK);
-    assert_int_equal(ko_list_put(&busy->in, (kolo_bytes){"v", 1}), KOLO_OK);
-    assert_int_equal(ko_session_run(busy), KOLO_OK);
-    assert_true(busy->has_more);
-    assert_int_equal(value_of_x(bench).nbytes, nbytes);
-}
-
-/* A large value moves in turns where it has no room for an append, and others may do with it what
- * they like meanwhile. */
-static void test_large_append(void **state)
-{
-    enum { LARGE = STORE_TABLE_CAP / 4 };
-    static const struct {
-        const char *meanwhile, *tail;
-        bool is_kept;
-    } cases[] = {{"", "v", true},
-                 {"09" X W, "wv", true},
-                 {"01" X W, "wv", false},
-                 {"08" X, "v", false},
-                 {"08" X "01" X W, "wv", false}};
-    char *large = malloc(LARGE);
-    struct store_bench bench;
-    kolo_bytes value;
-    size_t nkept;
-
-    (void)state;
-    memset(large, 'l', LARGE);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        begin_large_append(&bench, large, LARGE);
-        store_asks(&bench.clients[1], cases[i].meanwhile);
-        assert_int_equal(store_run(&bench.clients[1]), KOLO_OK);
-        assert_int_equal(store_run(&bench.clients[0]), KOLO_OK);
-        value = value_of_x(&bench);
-        nkept = cases[i].is_kept ? LARGE : 0;
-        assert_int_equal(value.nbytes, nkept + strlen(cases[i].tail));
-        assert_memory_equal(value.data, large, nkept);
-        assert_memory_equal((const char *)value.data + nkept, cases[i].tail, strlen(cases[i].tail));
-        ko_table_delete(bench.service.table, (kolo_bytes){"/x", 2});
-        assert_true(ko_table_used(bench.service.table) < 4096);
-        store_bench_close(&bench);
-    }
-    free(large);
-}
-
-/* One that goes before its value has moved leaves the value as it was. */
-static void test_large_append_ends(void **state)
-{
-    enum { LARGE = STORE_TABLE_CAP / 4 };
-    char *large = calloc(1, LARGE);
-    struct store_bench bench;
-
-    (void)state;
-    begin_large_append(&bench, large, LARGE);
-    ko_session_close(&bench.clients[0]);
-    assert_int_equal(value_of_x(&bench).nbytes, LARGE);
-    assert_memory_equal(value_of_x(&bench).data, large, LARGE);
-    store_bench_close(&bench);
-    free(large);
-}
-
 /* What has so many digits that reading them takes long is no number, whatever they say. */
 static void test_long_number(void **state)
 {
@@ -598,8 +520,6 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_messages),
         cmocka_unit_test(test_large_set),
-        cmocka_unit_test(test_large_append),
-        cmocka_unit_test(test_large_append_ends),
         cmocka_unit_test(test_long_number),
         cmocka_unit_test(test_long_queue_is_deleted),
         cmocka_unit_test(test_long_multi_set),
