@@ -182,36 +182,6 @@ static const char *large_values(struct giver *giver)
     return in_memory() > begin + KEPT ? "it has not been given back" : NULL;
 }
 
-static int fill_output(struct ko_session *client)
-{
-    while (ko_output_nbytes(client) < LARGE) {
-        if (ko_output_reserve(client, KO_OUTPUT_PIECE))
-            return KOLO_E_NOMEM;
-        memset(client->out.data + client->out.tail, 1, KO_OUTPUT_PIECE);
-        client->out.tail += KO_OUTPUT_PIECE;
-    }
-    return KOLO_OK;
-}
-
-/* Twice: of the first, glibc learns that such pieces come and go. */
-static const char *unread_output(struct giver *giver)
-{
-    struct ko_session *client = &giver->bench.clients[0];
-    bool has_ended;
-
-    for (int i = 0; i < 2; i++) {
-        if (fill_output(client))
-            return kolo_last_error();
-        do {
-            begin_step(giver);
-            has_ended = ko_session_close_some(client);
-            end_step(giver);
-        } while (!has_ended);
-        ko_session_open(client, &giver->bench.service, NULL);
-    }
-    return NULL;
-}
-
 static void *take_and_give(void *argument)
 {
     enum { PIECES = 100, PIECE = LARGE / PIECES };
@@ -279,15 +249,13 @@ static void goes_in_pieces(void **state)
     assert_in_range(step.most, 0, MOST);
 }
 
-static dropper small = many_small_values, but_last = all_but_the_last, output = unread_output,
-               large = large_values;
+static dropper small = many_small_values, but_last = all_but_the_last, large = large_values;
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"many small values", goes_in_pieces, NULL, NULL, &small},
         {"all small values but the last, and that", goes_in_pieces, NULL, NULL, &but_last},
-        {"what a client has not read", goes_in_pieces, NULL, NULL, &output},
         {"large values", goes_in_pieces, NULL, NULL, &large}};
 
     return cmocka_run_group_tests_name("store gives", tests, NULL, NULL);
