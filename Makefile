@@ -21,10 +21,10 @@ Q := $(if $(filter 1,$(V)),,@)
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
             -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wformat=2 \
             $(if $(WERROR),-Werror)
-# GCC's tables of where a variable is at each view of a statement are a tenth of the library; debuggers
-# find variables without.
-NO_VIEWS := $(shell $(CC) -gno-variable-location-views -E -x c /dev/null >/dev/null 2>&1 && \
-                    echo -gno-variable-location-views)
+# GCC's tables of where a variable is at each view of a statement are a tenth of the library, and types,
+# again for each file that has them, another; debuggers find variables without the first, and types once.
+SLIM_DEBUG := $(foreach flag,-gno-variable-location-views -fdebug-types-section,$(shell \
+                        $(CC) $(flag) -E -x c /dev/null >/dev/null 2>&1 && echo $(flag)))
 KO_CFLAGS := -std=c11 -D_GNU_SOURCE -Iinclude -Isrc -Itransports -Ikernels -pthread \
              -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd -MMD -MP \
              $(WARNINGS) -Wno-pass-failed $(SAN)
@@ -192,7 +192,7 @@ $(TIMAGE)/cuda_image.o: scripts/cuda_image
 $(PIC)/%.o: %.c
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  CC    $< (pic)")
-	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) $(NO_VIEWS) -fPIC -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
+	$(Q)$(CC) $(KO_CFLAGS) $(CFLAGS) $(SLIM_DEBUG) -fPIC -fvisibility=hidden $(CPPFLAGS) -c $< -o $@
 
 # Lines and inlined functions, as a backtrace has them, unless CFLAGS says otherwise: what variables are
 # where takes a third of the compiler's time.
