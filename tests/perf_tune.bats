@@ -53,9 +53,12 @@ load perf
     run -0 "${PERF%-perf}run" -n 2 -x KOLO_DEBUG=debug sh -c "$hosts" "$BATS_TEST_TMPDIR" "$PERF"
     [[ "$output" == *"over tcp"*"another machine, container or user"* ]]
     grep -qx 'kolo tuning 4' "$BATS_TEST_TMPDIR/0"
-    # What is measured on rank 0's machine afterwards is between two cores again, not in turns on one.
-    [[ "$output" =~ "measured by cores "([0-9.e+-]+)" us" ]]
-    [ "$(env -u OMP_NUM_THREADS nproc)" -eq 1 ] || awk -v us="${BASH_REMATCH[1]}" 'BEGIN { exit !(us < 100) }'
+    # What is measured on rank 0's machine afterwards is between two cores again, whose distance may change meanwhile;
+    # in turns on one it is half a millisecond all the time.
+    if [[ "$output" != *"measured by cores that came near each other and went far"* ]]; then
+        [[ "$output" =~ "measured by cores "([0-9.e+-]+)" us" ]]
+        [ "$(env -u OMP_NUM_THREADS nproc)" -eq 1 ] || awk -v us="${BASH_REMATCH[1]}" 'BEGIN { exit !(us < 100) }'
+    fi
     [ ! -e "$BATS_TEST_TMPDIR/1" ]
     run -125 "${PERF%-perf}run" -q -n 2 "$PERF" --tune "$BATS_TEST_TMPDIR/one"
     [[ "$output" == *"these are 2 ranks on 1:"* ]]
