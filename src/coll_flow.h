@@ -66,7 +66,7 @@ static inline enum ko_flow ko_flow_of(const struct ko_extent *call)
     return ko_is_passed(call->what, (int)call->n, is_few) ? KO_PASSED : KO_USED;
 }
 
-/* The same of slices that are reduced by both at a time. Only among two, of whom all that they
+/* The same of slices that are reduced. By both at a time, only among two, of whom all that they
  * touch is in the cache, has it been measured that these are better read where they lie. */
 static inline enum ko_flow ko_folded_flow_of(const struct ko_extent *call)
 {

@@ -102,9 +102,7 @@ static double slot_us(const struct ko_prices *prices, const struct ko_link_costs
 
     if (flow == KO_STREAM)
         return fmax(in, link->receive + nbytes * prices->waiting_byte[KO_LOCAL]);
-    if (flow == KO_ADDED)
-        return fmax(in, nbytes * prices->reduce_byte);
-    return flow == KO_FOLDED ? in + nbytes * prices->reduce_byte : in + out;
+    return flow >= KO_FOLDED ? in + nbytes * prices->reduce_byte : in + out;
 }
 
 bool ko_prices_say_read(const struct ko_prices *prices, const struct ko_link_costs *link,

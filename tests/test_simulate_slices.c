@@ -141,7 +141,24 @@ static void what_both_reduce_is_read_where_that_is_sooner(void **state)
     assert_takes(KO_ALL_REDUCE, "two_shot", 2, &costs, 0.5 + b * 3.5e-3 + b * 3e-3);
 }
 
-/* Nor what is copied at once, or goes to a root. */
+/* What one of two adds is read where that is sooner than both copies, as slices find out; through
+ * slots it goes in pieces. */
+static void what_a_root_adds_is_read_where_that_is_sooner(void **state)
+{
+    struct ko_costs costs = reading_costs();
+    const double b = LONG_SLICE;
+
+    (void)state;
+    costs.reduce_byte[0] = 1e-3;
+    for (int k = 0; k < KO_FOOTPRINTS; k++)
+        costs.reading.byte[k] = 3.5e-3;
+    assert_takes(KO_REDUCE, "direct", 1, &costs, 0.5 + b * 4.5e-3);
+    for (int k = 0; k < KO_FOOTPRINTS; k++)
+        costs.reading.byte[k] = 4e-3;
+    assert_takes(KO_REDUCE, "direct", 1, &costs, b * 4.5e-3);
+}
+
+/* Nor what is copied at once, or goes to a root, among more. */
 static void what_only_passes_is_not_read(void **state)
 {
     const struct ko_costs costs = reading_costs();
@@ -169,6 +186,7 @@ int main(void)
         cmocka_unit_test(what_leaves_the_cache_goes_through_slots),
         cmocka_unit_test(a_root_helps_its_one_reader),
         cmocka_unit_test(what_both_reduce_is_read_where_that_is_sooner),
+        cmocka_unit_test(what_a_root_adds_is_read_where_that_is_sooner),
         cmocka_unit_test(what_only_passes_is_not_read),
     };
 

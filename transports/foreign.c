@@ -231,7 +231,9 @@ static void decide(struct ko_link *link, int class)
 }
 
 /* What both copies of a slice take for who waits for it: the longer one and that of the first piece
- * (window_pieces.h), or where both ends copy one in before they copy one out, both. */
+ * (window_pieces.h), or where both ends copy one in before they copy one out, both. Also both of
+ * one that is added as it comes: of cores that are far from each other either waits for the
+ * other's lines, in pieces or not, by measurement, and near ones read for longer than both. */
 static int64_t of_both(int64_t longer, int64_t shorter, int class, uint32_t nbytes)
 {
     const bool is_in_pieces = class < KO_FOREIGN_LENGTHS;

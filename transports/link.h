@@ -29,7 +29,7 @@ enum ko_flow {
     KO_AWAITED, /* waits for it: the longer one, and a piece of the other (window_pieces.h) */
     KO_MUTUAL,  /* waits for it, but copies in one for us before: both */
     KO_FOLDED,  /* the same, but reduces it where it lies */
-    KO_ADDED    /* waits for it as AWAITED, but reduces it as it comes */
+    KO_ADDED    /* adds it as it comes, in pieces; both are counted (foreign.c) */
 };
 
 /* Of more slices of a message the time of the last one is the smaller part. */
