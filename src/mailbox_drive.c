@@ -299,7 +299,8 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
 }
 
 /* Another thread drives; until it has changed something, but not for long. */
-static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadline)
+static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadline,
+                            const struct ko_letter *letter)
 {
     ko_deadline soon = ko_deadline_within(deadline, 100);
     struct timespec until = ko_deadline_timespec(&soon);
@@ -307,6 +308,7 @@ static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadl
     mailbox->nsleepers++;
     ko_biased_lock_wait(&mailbox->lock, &mailbox->changed, &until);
     mailbox->nsleepers--;
+    ask_gpu(mailbox, letter);
 }
 
 /* Most messages come within microseconds: looks for them without asking for the time, or for what
@@ -348,8 +350,7 @@ static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
         if (!mailbox->is_driven)
             drive_until_done(mailbox, letter, deadline, &limit);
         else
-            wait_for_driver(mailbox, deadline);
-        ask_gpu(mailbox, letter);
+            wait_for_driver(mailbox, deadline, letter);
     } while (!atomic_load(&letter->work.is_done) && !(wanted && ko_deadline_passed(wanted)));
     mailbox->nusers--;
     if (mailbox->is_stopping)

@@ -130,19 +130,25 @@ static void tidy(struct giver *giver)
     }
 }
 
+/* Sets, or deletes, so many small values. */
+static int say_small(struct giver *giver, uint8_t opcode, int first, int end)
+{
+    static char value[SMALL];
+    int err = KOLO_OK;
+
+    for (int i = first; i < end && !err; i++)
+        err = say(giver, opcode, i, opcode == SET ? value : NULL, SMALL);
+    return err;
+}
+
 /* Each returns NULL, or what is wrong. */
 
 static const char *many_small_values(struct giver *giver)
 {
-    static char value[SMALL];
     const size_t begin = in_memory();
 
-    for (int i = 0; i < SMALLS; i++)
-        if (say(giver, SET, i, value, SMALL))
-            return kolo_last_error();
-    for (int i = 0; i < SMALLS; i++)
-        if (say(giver, DELETE, i, NULL, 0))
-            return kolo_last_error();
+    if (say_small(giver, SET, 0, SMALLS) || say_small(giver, DELETE, 0, SMALLS))
+        return kolo_last_error();
     tidy(giver);
     return in_memory() > begin + KEPT ? "it has not been given back" : NULL;
 }
@@ -150,17 +156,12 @@ static const char *many_small_values(struct giver *giver)
 /* Behind which nothing of the others can go. */
 static const char *all_but_the_last(struct giver *giver)
 {
-    static char value[SMALL];
     const size_t begin = in_memory();
 
-    for (int i = 0; i < SMALLS; i++)
-        if (say(giver, SET, i, value, SMALL))
-            return kolo_last_error();
-    for (int i = 0; i < SMALLS - 1; i++)
-        if (say(giver, DELETE, i, NULL, 0))
-            return kolo_last_error();
+    if (say_small(giver, SET, 0, SMALLS) || say_small(giver, DELETE, 0, SMALLS - 1))
+        return kolo_last_error();
     tidy(giver);
-    if (say(giver, DELETE, SMALLS - 1, NULL, 0))
+    if (say_small(giver, DELETE, SMALLS - 1, SMALLS))
         return kolo_last_error();
     tidy(giver);
     return in_memory() > begin + KEPT ? "it has not been given back" : NULL;
