@@ -145,7 +145,7 @@ static int hear(struct ko_channel *channel, struct ko_port *port)
         channel->heard += port->link->noticed - noticed;
         if (err == KO_AGAIN)
             return KOLO_OK;
-        if (err == KOLO_E_PEER_LOST && port->has_left) {
+        if (err == KOLO_E_PEER_LOST && ko_channel_may_lose(channel, port->link->peer)) {
             ko_channel_unpoll(channel,
                               port); /* matters only to whoever still wants something of it */
             port->polled_fd = port->link->wire->fd;

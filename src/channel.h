@@ -23,7 +23,7 @@ struct ko_port {
     bool is_open;
     bool is_optional;        /* opened in case the peer has something for us */
     bool has_left;           /* the peer has freed its group, or: */
-    bool has_vanished;       /* its process ended before the link was open */
+    bool has_vanished;       /* that, or its process ended, before the link was open */
     int polled_fd;           /* in the poller, while that is the channel's, or -1 */
     int polled;              /* the bits it is, or was, there with */
     bool is_muted;           /* its end is known: not in the poller until it wants other bits */
@@ -132,6 +132,11 @@ void ko_channel_give_back(struct ko_channel *channel, bool is_any);
 
 /* Takes in what this peer tells, without waiting. */
 int ko_channel_listen(struct ko_channel *channel, int peer);
+
+/* Whether a peer that is lost matters to nobody here: it has freed its group, or nothing depends on
+ * it and nothing has come of it. It may have gone before the link was open at its end, which it
+ * began, so that it could not say bye. */
+bool ko_channel_may_lose(struct ko_channel *channel, int peer);
 
 /* An error of a link, with the peer's name, as the group's. */
 int ko_channel_link_failed(struct ko_channel *channel, int peer, int status);

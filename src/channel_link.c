@@ -131,6 +131,17 @@ void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port)
     channel->nopening--;
 }
 
+bool ko_channel_may_lose(struct ko_channel *channel, int peer)
+{
+    struct ko_port *port = &channel->ports[peer];
+    const struct ko_frame *frame;
+
+    if (!port->has_left && port->is_optional && !port->link->received && !port->link->noticed &&
+        port->link->ops->next(port->link, &frame))
+        port->has_left = port->has_vanished = true;
+    return port->has_left;
+}
+
 /* The status of an attempt to open a link: KOLO_OK if the failure matters to nobody. */
 static int judge_opening(struct ko_channel *channel, struct ko_port *port, int status)
 {
@@ -220,18 +231,19 @@ static void discard_arrival(struct ko_channel *channel, int from)
         arrival->transport->hangup(arrival);
 }
 
-/* Returns whether there may be more arrivals: something has been begun. */
+/* Returns whether there may be more arrivals: something has been begun. Nothing here depends on it
+ * yet: who has looked for messages of any rank begins a link, and may have gone before it is open.
+ */
 static bool answer_one(struct ko_channel *channel, int from, int *err)
 {
     const kolo_group *group = channel->group;
-    struct ko_link *link;
 
     if (from < 0 || from >= group->size || from == group->rank)
         return false;
     if (channel->ports[from].is_open)
         discard_arrival(channel, from);
     else if (!channel->ports[from].link)
-        *err = ko_channel_link(channel, from, &link);
+        *err = open_link(channel, from, true);
     else
         return false;
     return true;

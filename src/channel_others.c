@@ -197,7 +197,8 @@ static void add_kind(const struct ko_channel *channel, const struct ko_waits_wor
 
 void ko_channel_describe_gone(const struct ko_channel *channel, char *text, size_t nbytes)
 {
-    static const struct kind vanished = {"ended before they had connected", has_vanished};
+    static const struct kind vanished = {"ended, or freed the group, before they had connected",
+                                         has_vanished};
     static const struct kind freed = {"have freed the group", has_freed};
 
     text[0] = 0;

@@ -77,7 +77,8 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
     ko_group_describe_rank(channel->group, peer, who, sizeof who);
     describe_call(channel, call, sizeof call);
     if (port->has_vanished)
-        snprintf(text, sizeof text, "%s was lost by rank %d%s: it ended before it had connected",
+        snprintf(text, sizeof text,
+                 "%s was lost by rank %d%s: it ended, or freed its group, before it had connected",
                  who, channel->group->rank, call);
     else if (port->has_left)
         snprintf(text, sizeof text, "%s has freed its group, while rank %d waits for it%s%s%s", who,

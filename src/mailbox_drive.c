@@ -126,7 +126,7 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     ko_mailbox_count_finished(mailbox, peer);
     if (ko_group_check(mailbox->group))
         return ko_group_check(mailbox->group);
-    if (err == KOLO_E_PEER_LOST && mailbox->channel.ports[peer].has_left) {
+    if (err == KOLO_E_PEER_LOST && ko_channel_may_lose(&mailbox->channel, peer)) {
         if (ko_correspondence_wants(with))
             return fail_left(mailbox, peer);
         ko_notes_drop(with);

@@ -55,6 +55,38 @@ static int leave_in_silence(kolo_group *group, void *argument)
     return rank == 0 ? letter_take(group, 5, 2, KOLO_ANY_RANK, 7) : letter_post(group, 5, 2, 0, 7);
 }
 
+/* One who has looked for messages, and so begun to open links, goes before they are open, sooner or
+ * later: in time for others to have answered. */
+static int leave_while_links_open(kolo_group *group, void *argument)
+{
+    enum { TIMES = 24 };
+    const int rank = kolo_group_rank(group);
+    kolo_group *groups[TIMES];
+    kolo_message message;
+    int failed = ranks_duplicate(group, groups, TIMES), found;
+
+    (void)argument;
+    if (failed)
+        return failed;
+    for (int i = 0; i < TIMES && !failed; i++) {
+        for (int looks = 0; rank == 0 && looks <= i % 8 && !failed; looks++)
+            failed = kolo_probe(groups[i], KOLO_ANY_RANK, 0, 0, &found, &message);
+        if (rank == 0) {
+            kolo_group_free(groups[i]);
+            groups[i] = NULL;
+        }
+        if (rank == 1)
+            failed = letter_take(groups[i], 5, 2, 2, 0);
+        if (rank == 2) {
+            ranks_nap_ms(1);
+            failed = letter_post(groups[i], 5, 2, 1, 0);
+        }
+        failed = failed ? failed : kolo_barrier(group);
+    }
+    ranks_free_all(groups, TIMES);
+    return failed ? ranks_fail("leave_while_links_open") : 0;
+}
+
 /* The courier attends to a receive of any rank while all but oneself have left. */
 static int outstay_the_others(kolo_group *group, void *argument)
 {
@@ -90,6 +122,7 @@ static void those_who_leave_are_not_waited_for(void **state)
     letters_run(2, leave);
     letters_run(4, leave);
     letters_run(3, leave_in_silence);
+    letters_run(3, leave_while_links_open);
     letters_run(2, outstay_the_others);
     letters_run(3, outstay_the_others);
 }
@@ -199,7 +232,7 @@ static int die_unmet(kolo_group *group, void *argument)
     return ranks_expect(kolo_send(group, &rank, 1, KOLO_INT32, 1, 3), KOLO_E_PEER_LOST,
                         "rank 1 (") |
            ranks_expect(kolo_send(group, &rank, 1, KOLO_INT32, 1, 3), KOLO_E_PEER_LOST,
-                        "it ended before it had connected");
+                        "it ended, or freed its group, before it had connected");
 }
 
 /* Rank 1 dies as before, and nobody sends; rank 2 waits itself. */
@@ -216,8 +249,9 @@ static int wait_beside_the_dead(kolo_group *group, void *argument)
     return ranks_expect(
         kolo_recv(group, &byte, 1, KOLO_INT8, rank ? 0 : KOLO_ANY_RANK, rank ? 5 : 6),
         KOLO_E_TIMEOUT,
-        "rank 0 waited 2500 ms for a message of tag 6 from any rank; ended before they had "
-        "connected: rank 1; rank 2 waits for a message of tag 5 from rank 0; KOLO_TIMEOUT_MS");
+        "rank 0 waited 2500 ms for a message of tag 6 from any rank; ended, or freed the group, "
+        "before they had connected: rank 1; rank 2 waits for a message of tag 5 from rank 0; "
+        "KOLO_TIMEOUT_MS");
 }
 
 /* All wait for anybody. */
@@ -243,7 +277,8 @@ static int outlive_all(kolo_group *group, void *argument)
         raise(SIGKILL);
     return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 6), KOLO_E_PEER_LOST,
                         "all other ranks have freed their groups or ended, while rank 0 waits for "
-                        "a message of tag 6 from any; ended before they had connected: rank 1, 2");
+                        "a message of tag 6 from any; ended, or freed the group, before they had "
+                        "connected: rank 1, 2");
 }
 
 static void who_does_not_send_is_told(void **state)
