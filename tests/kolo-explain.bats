@@ -167,7 +167,15 @@ while at < len(text.rstrip()):
     done <<<"reduce 15 1.00
 broadcast 15 1.00
 all_gather 9 0.50
-reduce_scatter 9 0.60"
+reduce_scatter 9 0.60
+gather 9 0.60
+scatter 9 0.60
+all_to_all 18 1.20"
+    # with the root on the larger host less has to come, and as much to go
+    run "$EXPLAIN" gather --algo hierarchical --hosts 2,3 --root 4
+    grep -qE '^  sent by the busiest host to others +6 = .*, at least 0.40 S$' <<<"$output"
+    run "$EXPLAIN" scatter --algo hierarchical --hosts 2,3 --root 4
+    grep -qE '^  sent by the busiest host to others +6 = .*, at least 0.40 S$' <<<"$output"
     run "$EXPLAIN" all_reduce --algo hierarchical --hosts 2,3 --verify --svg "$D/a.svg" --json
     json 'd["hosts"] == [0, 0, 1, 1, 1] and d["ranks"] == 5' <<<"$output"
     grep -q 'host 1' "$D/a.svg"
