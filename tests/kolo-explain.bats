@@ -182,6 +182,18 @@ all_to_all 18 1.20"
     xml "$D/a.svg"
 }
 
+@test "an arrow that carries many blocks says how many" {
+    "$EXPLAIN" all_to_all --algo bruck --ranks 16 --svg - >"$D/a.svg"
+    [ "$(grep -c '>8 blocks<' "$D/a.svg")" -eq 64 ]
+}
+
+@test "a picture of an all_to_all says what it does not show" {
+    local said='blocks on their way through a rank are not drawn'
+    "$EXPLAIN" all_to_all --algo bruck --ranks 5 --svg - | grep -q "$said"
+    ! "$EXPLAIN" all_to_all --algo pairwise --ranks 5 --svg - | grep -q "$said" || false
+    ! "$EXPLAIN" all_gather --algo bruck --ranks 5 --svg - | grep -q "$said" || false
+}
+
 @test "a picture of many ranks says what it leaves out" {
     "$EXPLAIN" all_reduce --algo ring --ranks 40 --svg - >"$D/a.svg"
     xml "$D/a.svg"
