@@ -255,6 +255,11 @@ all_to_all 18 1.20"
         [ -n "$stderr" ]
         [ -z "$output" ]
     done
+    for call in 1 65 x; do
+        run "$EXPLAIN" all_reduce --ranks "$call"
+        [[ "$output" == *"--ranks is \"$call\"; it takes a whole number from 2 to 64, with --simulate to 100000"* ]] ||
+            { echo "$call: $output"; return 1; }
+    done
 }
 
 @test "standard output has one document" {
