@@ -57,7 +57,7 @@ static const struct argp_option option_list[] = {
      2},
     {"datatype", 'd', "TYPE", 0,
      "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double, bool, "
-     "float8_e4m3, float8_e5m2 or all, or kolo's names. Default float",
+     "float8_e4m3, float8_e5m2 or all; kolo's names too. Default float",
      2},
     {"root", 'r', "RANK", 0, "Root, or all. Default 0", 2},
     {"blocking", 'z', "0|1", 0, "1: blocking calls; 0: asynchronous. Default 1", 2},
