@@ -230,9 +230,10 @@ KOLO_API int kolo_mem_free(void *memory);
 
 /* ---- groups ------------------------------------------------------------------------------- */
 
-/* After a fork calls on the parent's groups are KOLO_E_INVALID in the child, which frees none of
- * them and leaves the parent's works and stores alone; it may join as a rank of its own. It has
- * none of their connections, so that others hear of the parent's end while the child lives on. */
+/* After a fork calls on the parent's groups, and waits for its works, are KOLO_E_INVALID in the
+ * child; to free these there changes nothing. It leaves the parent's stores alone, and may join as
+ * a rank of its own. It has none of the groups' connections, so that others hear of the parent's
+ * end while the child lives on. */
 typedef struct kolo_group kolo_group;
 
 /* Joins the world group, blocking until all its ranks have come; after timeout_ms (< 0:

@@ -32,8 +32,8 @@ KO_FN void bruck_all_gather(verbs *v)
              block_of(&v->out_blocks, around(v->rank + i, v->n)));
 }
 
-/* The steps of bruck_all_gather backwards: blocks go to where they came from there, and are added
- * up. Block i in TMP is that of the rank i ranks on. */
+/* The steps of Bruck's all_gather backwards: blocks go to where they came from there, and are added
+ * up. A rank keeps them by distance: as number i, in TMP, the one for the rank i ranks on. */
 KO_FN void bruck_reduce_scatter(verbs *v)
 {
     const size_t block = v->count;

@@ -61,7 +61,9 @@ KO_FN void doubling_slice(verbs *v, int lane, enum buffer mine, struct ko_part p
         send(v, extra, OUT, part);
 }
 
-/* The fewest steps, for short buffers. */
+/* In step k everybody swaps its sum so far with the rank 2^k away, and adds what comes: log2(n)
+ * steps, the fewest. Beyond a power of two a rank hands its buffer in before, and gets the sum
+ * after. */
 KO_FN void doubling_all_reduce(verbs *v)
 {
     for (size_t s = 0; s < slices_of(v->count, v->slice); s++)
@@ -96,7 +98,8 @@ KO_FN void exchange_add(verbs *v, int peer, enum buffer mine, struct ko_part giv
 }
 
 /* Rabenseifner's: halves go to ever nearer ranks until each has the sum of one chunk, then come
- * back. As few bytes as the ring, in 2 log2(n) steps. */
+ * back. As few bytes as the ring, in 2 log2(n) steps, where n is a power of two. Beyond one a rank
+ * hands its whole buffer in before, and gets the sum after: two steps more, and more bytes. */
 KO_FN void halving_all_reduce(verbs *v)
 {
     const int power = power_within(v->n), extra = extra_of(v, power);

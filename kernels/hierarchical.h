@@ -94,15 +94,17 @@ KO_FN void hierarchical_step(verbs *v, size_t s, int turn)
         hierarchical_spread(v, s);
 }
 
-/* Each host sends 2 (hosts - 1) / hosts of the buffer, the least possible, whatever its number of
- * ranks. Of the hosts - 1 turns that a slice needs to be added up and as many to come back, the
- * first half is that of the next slice, too: two are on their way, while the one after is added up
- * inside the hosts and the one before is spread. */
+/* The buffer has as many lanes as the smallest host has ranks: in each host one rank adds up what
+ * all have of a lane, with its like on the other hosts all-reduces that by a ring, and gives the
+ * result to its host. Each host sends 2 (hosts - 1) / hosts of the buffer, the least possible.
+ * While one slice comes back around, the next is added up on its way, the one after inside the
+ * hosts, and the one before is spread. */
 KO_FN void hierarchical_all_reduce(verbs *v)
 {
     const struct ko_part longest = chunk_of(v->count, v->hosts->least, 0);
     const size_t slices = slices_of(chunk_of(longest.count, v->hosts->n, 0).count, v->slice);
     const size_t turns = 2 * (size_t)v->hosts->n - 1;
+    /* the second half of a slice's turns is the first half of the next one's */
     const size_t gap = v->hosts->n > 1 ? (size_t)v->hosts->n - 1 : 1;
 
     for (size_t step = 0; step < (slices - 1) * gap + turns; step++) {

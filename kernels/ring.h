@@ -142,8 +142,9 @@ KO_FN void ring_broadcast(verbs *v)
     }
 }
 
-/* van de Geijn's: the root deals a chunk out to each rank, and the chunks go once around. Few steps
- * and few bytes at once. Nobody sends to the root, which has all chunks already. */
+/* van de Geijn's, with a ring: the root deals a chunk out to each rank, and the chunks go once
+ * around. Nobody gets a byte twice, and the root sends less than twice the buffer. Nobody sends to
+ * the root, which has all chunks already. */
 KO_FN void scatter_broadcast(verbs *v)
 {
     const int n = v->n, next = around(v->rank + 1, n), prev = around(v->rank - 1, n);

@@ -101,13 +101,14 @@ static int check_buffer(const kolo_group *group, const struct ko_call *call, boo
                         bool is_needed)
 {
     const void *buffer = is_out ? call->out : call->in;
+    const char *name = call->what == KO_BROADCAST ? "buffer" : is_out ? "out" : "in";
     size_t count;
 
     if (!buffer_count(group, call, is_out, &count) || count > SIZE_MAX >> shift_of(call, is_out))
         return fail_length(group, call, is_out);
     if (count && is_needed && !buffer)
         return ko_fail(KOLO_E_INVALID, "%s: %s is NULL, with %zu elements", ko_call_name(call),
-                       is_out ? "out" : "in", count);
+                       name, count);
     return KOLO_OK;
 }
 

@@ -6,11 +6,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Nobody else's file has it. */
+static const char sign[] = "\"by\": \"kolo\"";
 
 /* As a string of JSON, without its quotes, U+FFFD in place of each byte that is not UTF-8; cut at
  * cap, between characters. */
@@ -48,11 +52,34 @@ void ko_error_file_write(const char *text)
         /* torchrun shows the callstack, kolorun the message */
         length = snprintf(json, sizeof json,
                           "{\"message\": {\"message\": \"%s\", \"extraInfo\": "
-                          "{\"timestamp\": \"%lld\", \"py_callstack\": \"%s\"}}}\n",
-                          message, (long long)time(NULL), message);
+                          "{\"timestamp\": \"%lld\", %s, \"py_callstack\": \"%s\"}}}\n",
+                          message, (long long)time(NULL), sign, message);
         if (write(fd, json, (size_t)length) != length)
             unlink(path); /* half of it would only confuse */
         close(fd);
     }
+    errno = error;
+}
+
+/* Whether the sign stands in it, outside of a text, where its quotes have backslashes. */
+static bool is_own(const char *path)
+{
+    char json[4 * KO_ERROR_TEXT + 200];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? 0 : read(fd, json, sizeof json - 1);
+
+    if (fd >= 0)
+        close(fd);
+    json[length > 0 ? length : 0] = 0;
+    return strstr(json, sign);
+}
+
+void ko_error_file_take_back(void)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    int error = errno;
+
+    if (path && *path && is_own(path))
+        unlink(path);
     errno = error;
 }

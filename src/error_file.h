@@ -10,4 +10,8 @@
  * the one to know. Without the variable, or if it cannot be done, nothing happens. Any thread. */
 void ko_error_file_write(const char *text);
 
+/* Removes what ko_error_file_write has written there, since the process goes on all the same; what
+ * others have stays. Any thread. */
+void ko_error_file_take_back(void);
+
 #endif

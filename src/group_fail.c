@@ -218,11 +218,11 @@ void kolo_group_abort(kolo_group *group, const char *reason)
 
 int kolo_group_error(const kolo_group *group, const char **text)
 {
-    int failed = group ? atomic_load(&group->failed) : KOLO_E_INVALID;
+    int failed = group ? atomic_load(&group->failed) : KOLO_OK;
 
     if (text)
-        *text = group && failed ? group->failure_text : "";
-    return failed;
+        *text = failed ? group->failure_text : "";
+    return group ? failed : ko_fail(KOLO_E_INVALID, "kolo_group_error: group is NULL");
 }
 
 void ko_group_describe_rank(kolo_group *group, int rank, char *text, size_t nbytes)

@@ -3,6 +3,7 @@
 
 #include "group.h"
 #include "mailbox.h"
+#include "work.h"
 
 #include <stdio.h>
 
@@ -39,6 +40,7 @@ static void fail_in_child(void)
         atomic_store(&group->failed, KOLO_E_INVALID);
     }
     first = NULL;
+    ko_work_leave_to_parent();
     unlock_list();
 }
 

@@ -2,6 +2,7 @@
  *
  * What a group is given besides its ranks: ops with a factor.
  */
+#include "dtype.h"
 #include "group.h"
 
 /* ---- ops with a factor ------------------------------------------------------------------- */
@@ -52,6 +53,9 @@ int kolo_op_free(kolo_group *group, kolo_op op)
     if (premul)
         premul->is_used = false;
     pthread_mutex_unlock(&group->lock);
+    if (!premul && ko_op_is_valid(op))
+        return ko_fail(KOLO_E_INVALID, "kolo_op_free: %s is no op that kolo_op_premul_sum has made",
+                       kolo_op_name(op));
     return premul ? KOLO_OK : fail_unknown(op);
 }
 

@@ -225,6 +225,14 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
     return KOLO_OK;
 }
 
+/* What was tried in vain on the way, as a transport, is no failed call, and what had failed before
+ * is not what ends this process. text: the last error before the call. */
+static int end_well(const char *text)
+{
+    ko_error_file_take_back();
+    return ko_fail_again(KOLO_OK, text);
+}
+
 int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms, kolo_group **world)
 {
     struct ko_placement placement = {.rank = rank, .size = size};
@@ -250,7 +258,7 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     snprintf(text, sizeof text, "%s", kolo_last_error());
     find_place(store, &placement, &place);
     err = ko_world_blame_twin(&place, join(store, false, &placement, timeout_ms, &deadline, world));
-    return err ? err : ko_fail_again(KOLO_OK, text);
+    return err ? err : end_well(text);
 }
 
 static void log_placement(const struct ko_placement *placement)
@@ -315,8 +323,8 @@ int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
         return ko_fail(KOLO_E_INVALID, "kolo_group_join: world is NULL");
     snprintf(text, sizeof text, "%s", kolo_last_error());
     err = join_by(method, timeout_ms, world);
-    if (!err) /* what was tried in vain on the way, as a transport, is no failed call */
-        return ko_fail_again(KOLO_OK, text);
+    if (!err)
+        return end_well(text);
     ko_error_file_write(kolo_last_error());
     return err;
 }

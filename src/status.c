@@ -69,12 +69,15 @@ int ko_fail(int status, const char *format, ...)
     return status;
 }
 
-/* The one that a user meets by no fault of anybody's says what sets it. */
+/* The one that a user meets by no fault of anybody's says what sets it; that which only a fault
+ * outside of kolo brings, where to look. */
 static const char *reason_of(int error, char *text, size_t cap)
 {
     const char *reason = strerror_r(error, text, cap);
     struct rlimit limit;
 
+    if (error == EBADF)
+        return "Bad file descriptor (has the program closed one of kolo's?)";
     if (error != EMFILE || getrlimit(RLIMIT_NOFILE, &limit))
         return reason;
     snprintf(text, cap, "Too many open files (the limit is %llu: ulimit -n)",

@@ -26,7 +26,9 @@
 #include <unistd.h>
 
 enum {
-    INTRODUCTION_MS = 2000, /* as usual */
+    INTRODUCTION_MS = 2000,  /* as usual */
+    LONGEST_PAUSE_MS = 2000, /* then it looks whether it is to stop: who closes all descriptors of a
+                              * process closes that of the wake, too */
     CLAIM_MS = 1000, /* a client that has been woken by a queue's value has so long to pop it */
     SEND_MOST = 128 << 10, /* to a client at once */
     ACCEPTS_PER_ROUND = 64,
@@ -359,13 +361,13 @@ static bool has_work(const struct ko_server *server)
     return !TAILQ_EMPTY(&server->ready) || !TAILQ_EMPTY(&server->circles[KO_DEAD]);
 }
 
-/* Until the next of the deadlines that the loop keeps; -1: there is none. */
+/* Until the next of the deadlines that the loop keeps. */
 static int pause_ms(const struct ko_server *server)
 {
     const struct ko_connection *begun = TAILQ_FIRST(&server->circles[KO_BEGUN]);
     const struct ko_connection *unsure = TAILQ_FIRST(&server->circles[KO_UNSURE]);
     const struct ko_connection *claimant = TAILQ_FIRST(&server->claimants);
-    int left_ms = INT_MAX;
+    int left_ms = LONGEST_PAUSE_MS;
 
     if (has_work(server) || ko_table_is_untidy(server->service.table))
         return 0;
@@ -375,7 +377,7 @@ static int pause_ms(const struct ko_server *server)
         note_deadline(&unsure->introduction, &left_ms);
     if (claimant)
         note_deadline(&claimant->claim, &left_ms);
-    return left_ms < INT_MAX ? left_ms : -1;
+    return left_ms;
 }
 
 static void *serve_all(void *argument)

@@ -5,10 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+static atomic_uint forks; /* that led to this process: counted in the child, by its only thread */
+
+void ko_work_leave_to_parent(void)
+{
+    atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+static bool is_of_parent(const struct kolo_work *work)
+{
+    return !atomic_load(&work->is_done) &&
+           work->forks != atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+static int fail_of_parent(void)
+{
+    return ko_fail(KOLO_E_INVALID, "the work is that of the process from which fork made this one, "
+                                   "and goes on there");
+}
+
 void ko_work_init(struct kolo_work *work)
 {
     atomic_init(&work->users, 1);
     atomic_init(&work->is_done, false);
+    work->forks = atomic_load_explicit(&forks, memory_order_relaxed);
     work->status = KOLO_OK;
     work->text = NULL;
     work->completed_ns = 0;
@@ -85,6 +105,8 @@ int kolo_work_wait(kolo_work *work, int timeout_ms)
         return ko_fail(KOLO_E_INVALID, "kolo_work_wait: work is NULL");
     if (atomic_load(&work->is_done)) /* often, and then without asking for the time */
         return ko_work_result(work);
+    if (is_of_parent(work))
+        return fail_of_parent();
     deadline = ko_deadline_in(timeout_ms < 0 ? INT_MAX : timeout_ms);
     work->await(work, &deadline);
     if (!atomic_load(&work->is_done))
@@ -99,6 +121,8 @@ int kolo_work_test(kolo_work *work, int *done)
 
     if (!work || !done)
         return ko_fail(KOLO_E_INVALID, "kolo_work_test: %s is NULL", work ? "done" : "work");
+    if (is_of_parent(work))
+        return fail_of_parent();
     if (!atomic_load(&work->is_done)) {
         now = ko_deadline_in(0);
         work->await(work, &now);
@@ -114,7 +138,7 @@ const char *kolo_work_error(const kolo_work *work)
 
 void kolo_work_free(kolo_work *work)
 {
-    if (!work || work == &already_done)
+    if (!work || work == &already_done || is_of_parent(work))
         return;
     (void)kolo_work_wait(work, -1);
     ko_work_release(work);

@@ -16,6 +16,7 @@
 struct kolo_work {
     atomic_int users;
     atomic_bool is_done; /* set last: then status, text and completed_ns stand */
+    unsigned forks;      /* that had led to the process in which it was begun */
     int status;
     char *text;                          /* of an error; NULL: none, or no memory for it */
     int64_t completed_ns;                /* of works that an engine runs */
@@ -38,6 +39,9 @@ void *ko_work_new(size_t nbytes);
 kolo_work *ko_work_already_done(void);
 void ko_work_retain(struct kolo_work *work);
 void ko_work_release(struct kolo_work *work);
+
+/* In a child of fork: what is not done by now is its parent's, and nobody carries it out here. */
+void ko_work_leave_to_parent(void);
 
 /* Ends it with this status, and the calling thread's error text if that is an error. */
 void ko_work_complete(struct kolo_work *work, int status);

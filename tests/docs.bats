@@ -63,6 +63,14 @@ errors() {
     [ $missing = 0 ]
 }
 
+@test "no line of a tool's help ends in blanks, as where a text just fills one" {
+    for tool in kolo-explain kolo-info kolo-perf kolorun; do
+        run "${TEST_BUILD:-build}/bin/$tool" --help
+        [ "$status" -eq 0 ]
+        [ -z "$(grep -n ' $' <<<"$output")" ] || { echo "$tool: $output"; return 1; }
+    done
+}
+
 @test "the README's two commands say what they take, and refuse the rest before they do anything" {
     run tests/run --help
     [ "$status" -eq 0 ]

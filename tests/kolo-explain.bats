@@ -167,11 +167,31 @@ while at < len(text.rstrip()):
     done <<<"reduce 15 1.00
 broadcast 15 1.00
 all_gather 9 0.50
-reduce_scatter 9 0.60"
+reduce_scatter 9 0.60
+gather 9 0.60
+scatter 9 0.60
+all_to_all 18 1.20"
+    # with the root on the larger host less has to come, and as much to go
+    run "$EXPLAIN" gather --algo hierarchical --hosts 2,3 --root 4
+    grep -qE '^  sent by the busiest host to others +6 = .*, at least 0.40 S$' <<<"$output"
+    run "$EXPLAIN" scatter --algo hierarchical --hosts 2,3 --root 4
+    grep -qE '^  sent by the busiest host to others +6 = .*, at least 0.40 S$' <<<"$output"
     run "$EXPLAIN" all_reduce --algo hierarchical --hosts 2,3 --verify --svg "$D/a.svg" --json
     json 'd["hosts"] == [0, 0, 1, 1, 1] and d["ranks"] == 5' <<<"$output"
     grep -q 'host 1' "$D/a.svg"
     xml "$D/a.svg"
+}
+
+@test "an arrow that carries many blocks says how many" {
+    "$EXPLAIN" all_to_all --algo bruck --ranks 16 --svg - >"$D/a.svg"
+    [ "$(grep -c '>8 blocks<' "$D/a.svg")" -eq 64 ]
+}
+
+@test "a picture of an all_to_all says what it does not show" {
+    local said='blocks on their way through a rank are not drawn'
+    "$EXPLAIN" all_to_all --algo bruck --ranks 5 --svg - | grep -q "$said"
+    ! "$EXPLAIN" all_to_all --algo pairwise --ranks 5 --svg - | grep -q "$said" || false
+    ! "$EXPLAIN" all_gather --algo bruck --ranks 5 --svg - | grep -q "$said" || false
 }
 
 @test "a picture of many ranks says what it leaves out" {
@@ -234,6 +254,11 @@ reduce_scatter 9 0.60"
         [ "$status" -eq 125 ] || { echo "$call: $status $output"; return 1; }
         [ -n "$stderr" ]
         [ -z "$output" ]
+    done
+    for call in 1 65 x; do
+        run "$EXPLAIN" all_reduce --ranks "$call"
+        [[ "$output" == *"--ranks is \"$call\"; it takes a whole number from 2 to 64, with --simulate to 100000"* ]] ||
+            { echo "$call: $output"; return 1; }
     done
 }
 

@@ -184,6 +184,10 @@ static int call_wrongly(kolo_group *group, void *argument)
     failed |=
         ranks_expect(kolo_reduce_scatter(group, in, out, 1, KOLO_FLOAT32, KOLO_BXOR),
                      KOLO_E_UNSUPPORTED, "reduce_scatter: bxor is for integers, not for float32");
+    failed |= ranks_expect(kolo_broadcast(group, NULL, 1, KOLO_INT8, 0), KOLO_E_INVALID,
+                           "broadcast: buffer is NULL, with 1 elements");
+    failed |= ranks_expect(kolo_group_error(NULL, NULL), KOLO_E_INVALID,
+                           "kolo_group_error: group is NULL");
     failed |= ranks_expect(kolo_broadcast(group, out, 1, KOLO_INT8, 2), KOLO_E_INVALID,
                            "broadcast: the root is rank 2; the group has ranks 0 to 1");
     failed |= ranks_expect(kolo_reduce(group, in, out, 1, KOLO_INT8, KOLO_SUM, -1), KOLO_E_INVALID,

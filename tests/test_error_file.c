@@ -113,6 +113,35 @@ static void a_group_that_fails_says_why(void **state)
     expect(path, "{\"message\": {\"message\": \"");
 }
 
+/* A program that has met an error may go on: what ends it later is another one. */
+static void who_joins_after_all_has_no_error(void **state)
+{
+    static const char others[] = "{\"message\": \"the program's own\"}\n";
+    const char *path = use("again");
+    kolo_group *group;
+    kolo_store *store;
+    char text[200];
+
+    (void)state;
+    assert_int_equal(kolo_group_join("foo://", 100, &group), KOLO_E_INVALID);
+    expect(path, "{\"message\": {\"message\": \"the init method");
+    assert_int_equal(kolo_group_join(NULL, 1000, &group), 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+    kolo_group_abort(group, "enough");
+    kolo_group_free(group);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(kolo_store_open_local(&store), 0);
+    assert_int_equal(kolo_group_join_store(store, 0, 1, 1000, &group), 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+    kolo_group_free(group);
+    folder_write(path, others, strlen(others));
+    assert_int_equal(kolo_group_join(NULL, 1000, &group), 0);
+    kolo_group_free(group);
+    folder_read(path, text, sizeof text);
+    assert_string_equal(text, others);
+    kolo_store_close(store);
+}
+
 static void without_a_place_nothing_happens(void **state)
 {
     (void)state;
@@ -120,8 +149,10 @@ static void without_a_place_nothing_happens(void **state)
     ko_error_file_write("x");
     setenv("TORCHELASTIC_ERROR_FILE", "", 1);
     ko_error_file_write("x");
+    ko_error_file_take_back();
     unsetenv("TORCHELASTIC_ERROR_FILE");
     ko_error_file_write("x");
+    ko_error_file_take_back();
 }
 
 int main(void)
@@ -132,6 +163,7 @@ int main(void)
         cmocka_unit_test(text_is_cut_between_characters),
         cmocka_unit_test(a_rank_that_cannot_join_says_why),
         cmocka_unit_test(a_group_that_fails_says_why),
+        cmocka_unit_test(who_joins_after_all_has_no_error),
         cmocka_unit_test(without_a_place_nothing_happens),
     };
 

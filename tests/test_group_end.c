@@ -460,8 +460,21 @@ static void looking_for_failures_changes_nothing(void **state)
     assert_int_equal(ranks_run_all_ways(2, look_for_a_failure), 0);
 }
 
+/* Whether the child is told so of a work that its parent had begun, and frees it in vain. */
+static bool is_refused(kolo_work *work)
+{
+    int is_done = -1;
+    bool is = kolo_work_wait(work, 100) == KOLO_E_INVALID &&
+              kolo_work_wait(work, -1) == KOLO_E_INVALID &&
+              kolo_work_test(work, &is_done) == KOLO_E_INVALID && is_done == -1 &&
+              strstr(kolo_last_error(), "from which fork made this one");
+
+    kolo_work_free(work);
+    return is;
+}
+
 /* What a child of a rank may do with its parent's group: hear that it is none of its own. */
-static int use_inherited(kolo_group *group)
+static int use_inherited(kolo_group *group, kolo_work *work)
 {
     int sum = 0, failed;
 
@@ -469,7 +482,7 @@ static int use_inherited(kolo_group *group)
     failed = kolo_barrier(group) != KOLO_E_INVALID ||
              kolo_all_reduce(group, &sum, &sum, 1, KOLO_INT32, KOLO_SUM) != KOLO_E_INVALID ||
              kolo_send(group, &sum, 1, KOLO_INT32, 0, 0) != KOLO_E_INVALID ||
-             !strstr(kolo_last_error(), "from which fork made this one");
+             !strstr(kolo_last_error(), "from which fork made this one") || !is_refused(work);
     kolo_group_abort(group, "not ours");
     kolo_group_free(group);
     return failed;
@@ -477,16 +490,23 @@ static int use_inherited(kolo_group *group)
 
 static int fork_in_between(kolo_group *group, void *argument)
 {
-    int one = 1, sum, status = -1, failed = kolo_barrier(group);
+    const int other = 1 - kolo_group_rank(group);
+    int one = 1, sum, got, status = -1, failed = kolo_barrier(group);
+    kolo_work *work;
     pid_t child;
 
     (void)argument;
     for (int i = 0; i < 3 && !failed; i++) { /* so that one more would be a call like the last */
+        if (kolo_irecv(group, &got, 1, KOLO_INT32, other, i, &work))
+            return ranks_fail("%s", kolo_last_error());
         child = fork();
         if (!child)
-            _exit(use_inherited(group));
+            _exit(use_inherited(group, work));
         failed = child < 0 || waitpid(child, &status, 0) != child || status ||
-                 kolo_all_reduce(group, &one, &sum, 1, KOLO_INT32, KOLO_SUM) || sum != 2;
+                 kolo_all_reduce(group, &one, &sum, 1, KOLO_INT32, KOLO_SUM) || sum != 2 ||
+                 kolo_send(group, &i, 1, KOLO_INT32, other, i) || kolo_work_wait(work, -1) ||
+                 got != i;
+        kolo_work_free(work);
     }
     return failed ? ranks_fail("child: %d", status) : 0;
 }

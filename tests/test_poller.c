@@ -175,10 +175,13 @@ static void errors_are_told(void **state)
     struct ko_poller closed = {-1, -1};
 
     assert_int_equal(ko_poller_add(&fixture->poller, -1, KO_POLL_IN, fixture), KOLO_E_SYSTEM);
-    assert_string_equal(kolo_last_error(), "epoll_ctl on descriptor -1: Bad file descriptor");
+    assert_string_equal(
+        kolo_last_error(),
+        "epoll_ctl on descriptor -1: Bad file descriptor (has the program closed one of kolo's?)");
     assert_int_equal(ko_poller_change(&fixture->poller, fixture->near, 0, fixture), KOLO_E_SYSTEM);
     assert_int_equal(ko_poller_wait(&closed, 0, fixture->events, CAP), -1);
-    assert_string_equal(kolo_last_error(), "epoll_wait: Bad file descriptor");
+    assert_string_equal(kolo_last_error(),
+                        "epoll_wait: Bad file descriptor (has the program closed one of kolo's?)");
     ko_poller_wake(&closed);
 }
 

@@ -115,7 +115,8 @@ static int use_wrongly(kolo_group *group, void *argument)
     failed |= ranks_expect(kolo_op_premul_sum(NULL, 1, ops), KOLO_E_INVALID, "group is NULL");
     failed |= ranks_expect(kolo_op_premul_sum(group, 1, NULL), KOLO_E_INVALID, "op is NULL");
     failed |= ranks_expect(kolo_op_free(NULL, KOLO_SUM), KOLO_E_INVALID, "group is NULL");
-    failed |= ranks_expect(kolo_op_free(group, KOLO_SUM), KOLO_E_INVALID, "0 is no reduction");
+    failed |= ranks_expect(kolo_op_free(group, KOLO_SUM), KOLO_E_INVALID,
+                           "kolo_op_free: sum is no op that kolo_op_premul_sum has made");
     for (int i = 0; i < 64; i++)
         failed |= kolo_op_premul_sum(group, i, &ops[i]);
     failed |=

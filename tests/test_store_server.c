@@ -211,6 +211,24 @@ static void test_address(void **state)
     kolo_store_close(local);
 }
 
+/* A program that becomes a daemon closes whatever is open: the service is over then, and so is the
+ * thread that it has, which nobody can wake any more. */
+static void closing_all_descriptors_ends_it(void **state)
+{
+    const int first = dup(STDERR_FILENO);
+    kolo_store *store;
+
+    (void)state;
+    close(first);
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 5000, &store), 0);
+    usleep(50000);                                /* the thread waits for somebody to come */
+    for (int fd = first + 100; fd >= first; fd--) /* the server's end of the connection first */
+        close(fd);
+    alarm(20);
+    kolo_store_close(store);
+    alarm(0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -218,7 +236,7 @@ int main(void)
         STORE_SERVED(test_bytes_one_by_one), STORE_SERVED(test_many_in_one_write),
         STORE_SERVED(test_queue_hands_on),   STORE_SERVED(test_pop_of_an_empty_value),
         STORE_SERVED(test_set_and_hang_up),  STORE_SERVED(test_port_is_taken),
-        STORE_SERVED(test_address),
+        STORE_SERVED(test_address),          cmocka_unit_test(closing_all_descriptors_ends_it),
     };
     return cmocka_run_group_tests_name("store server", tests, NULL, NULL);
 }

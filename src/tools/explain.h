@@ -107,6 +107,9 @@ struct ko_trace_item {
 size_t ko_trace_items(const struct ko_trace *trace, const struct ko_trace_message *message,
                       struct ko_trace_item *items, size_t most);
 
+/* How many parts the message carries. */
+size_t ko_trace_count(const struct ko_trace *trace, const struct ko_trace_message *message);
+
 /* Whether the part has a place in the rank's buffers: not so what all_to_all sends past it. */
 bool ko_trace_is_at(const struct ko_trace *trace, int rank, size_t part);
 

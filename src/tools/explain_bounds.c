@@ -136,8 +136,35 @@ static size_t busiest_host(const struct ko_hosts *hosts, const struct account *a
     return most;
 }
 
+/* Blocks that host `from` has for ranks of others, of a call with a root those that the root has
+ * for them or they for the root. */
+static size_t blocks_for_others(const struct ko_paper_call *call, int from)
+{
+    const size_t here = (size_t)host_size(call->hosts, from), others = (size_t)call->n - here;
+    const bool has_root = call->hosts->host[call->root] == from;
+
+    switch (call->text->what) {
+    case KO_GATHER:
+        return has_root ? 0 : here;
+    case KO_SCATTER:
+        return has_root ? others : 0;
+    default:
+        return here * others;
+    }
+}
+
+static double most_for_others(const struct ko_paper_call *call)
+{
+    size_t most = 0;
+
+    for (int host = 0; host < call->hosts->n; host++)
+        most = at_least(most, blocks_for_others(call, host));
+    return (double)most / call->n;
+}
+
 /* Between hosts a host is a rank: what leaves it is not less than with one rank on each. Of an
- * all_gather that is so on average; of a reduce_scatter at the host that has the fewest blocks. */
+ * all_gather that is so on average; of a reduce_scatter at the host that has the fewest blocks.
+ * Where each block is for one rank alone, all that are for another host have to leave. */
 static double least_of_host(const struct ko_paper_call *call)
 {
     const double hosts = call->hosts->n, share = (hosts - 1) / hosts;
@@ -152,6 +179,10 @@ static double least_of_host(const struct ko_paper_call *call)
         return share;
     case KO_REDUCE_SCATTER:
         return 1 - (double)call->hosts->least / call->n;
+    case KO_GATHER:
+    case KO_SCATTER:
+    case KO_ALL_TO_ALL:
+        return most_for_others(call);
     default:
         return -1;
     }

@@ -98,10 +98,24 @@ static bool is_cut(const struct ko_picture *picture)
     return picture->ncolumns < picture->trace->call->n || picture->nbands < picture->trace->nsteps;
 }
 
+/* Whether a message carries a part for which its receiver has no box: it passes it on. */
+static bool has_passages(const struct ko_trace *trace)
+{
+    for (size_t m = 0; m < trace->nmessages; m++)
+        for (size_t i = 0; i < trace->messages[m].nruns; i++) {
+            const size_t begin = trace->runs[trace->messages[m].runs + i].begin;
+
+            if (!ko_trace_is_at(trace, trace->messages[m].to, ko_trace_part(trace, begin)))
+                return true;
+        }
+    return false;
+}
+
 /* Signs, a free line, the totals, what S is, and what is left out. */
 size_t ko_picture_lines_below(const struct ko_picture *picture)
 {
-    const size_t nsigns = ko_picture_has_hosts(picture) ? 4 : 3;
+    const size_t nsigns =
+        3 + (size_t)ko_picture_has_hosts(picture) + (size_t)has_passages(picture->trace);
     const size_t nfigures = (size_t)picture->figures.n;
 
     return nsigns + 1 + 1 + nfigures + (nfigures ? 1 : 0) + (is_cut(picture) ? 2 : 0);
@@ -222,6 +236,11 @@ void ko_picture_foot(const struct ko_picture *picture)
 
     y = draw_box_signs(picture, y);
     y = draw_arrow_signs(picture, y);
+    if (has_passages(picture->trace)) {
+        ko_svg_text(picture->file, (struct ko_svg_point){MARGIN + SIGN, y}, faint_style,
+                    "blocks on their way through a rank are not drawn");
+        y += LINE;
+    }
     y = draw_totals(picture, y + LINE);
     snprintf(text, sizeof text, "Drawn are %d of %d ranks and %zu of %zu steps.", picture->ncolumns,
              picture->trace->call->n, picture->nbands, picture->trace->nsteps);

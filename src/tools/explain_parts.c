@@ -149,6 +149,18 @@ size_t ko_trace_items(const struct ko_trace *trace, const struct ko_trace_messag
     return n;
 }
 
+size_t ko_trace_count(const struct ko_trace *trace, const struct ko_trace_message *message)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < message->nruns; i++) {
+        const struct ko_trace_run *run = &trace->runs[message->runs + i];
+
+        n += ko_trace_part(trace, run->end - 1) - ko_trace_part(trace, run->begin) + 1;
+    }
+    return n;
+}
+
 bool ko_trace_is_at(const struct ko_trace *trace, int rank, size_t part)
 {
     const size_t index = trace->cuts[part] % trace->stride;

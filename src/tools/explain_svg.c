@@ -53,13 +53,9 @@ static const char *caption(const struct ko_trace *trace, const struct ko_trace_m
     struct ko_trace_item items[MOST_ITEMS];
     const size_t n = ko_trace_items(trace, message, items, MOST_ITEMS);
     const size_t ranks = (size_t)trace->call->n;
-    size_t nparts = 0;
+    const size_t nparts = ko_trace_count(trace, message);
 
-    for (size_t i = 0; i < n && i < MOST_ITEMS; i++)
-        nparts += items[i].last - items[i].first + 1;
-    if (n > MOST_ITEMS)
-        snprintf(text, 32, "many");
-    else if (nparts == trace->nparts)
+    if (nparts == trace->nparts)
         snprintf(text, 32, "all");
     else if (n == 2 && goes_around(trace, items))
         snprintf(text, 32, "%zu-%zu", items[items[0].first < items[1].first].first,

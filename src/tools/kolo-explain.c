@@ -97,7 +97,8 @@ static const size_t MOST_BYTES = (size_t)1 << 40, MOST_WEIGHED = (size_t)1 << 30
 
 struct command {
     struct ko_explain_wish wish;
-    int rank; /* -1: all */
+    const char *ranks; /* as they were given */
+    int rank;          /* -1: all */
     const char *svg;
     bool is_json, is_list, is_proof, is_forecast;
     const char *of_forecast; /* an option that is for a forecast alone; NULL: none was given */
@@ -143,7 +144,18 @@ static error_t parse_call(int key, char *arg, struct argp_state *state)
     }
 }
 
-static void check(const struct command *command, struct argp_state *state)
+/* How many ranks there can be is known only when all options are. */
+static void check_ranks(struct command *command, struct argp_state *state)
+{
+    const int most = command->is_forecast ? KO_FORECAST_RANKS : KO_PAPER_MOST_RANKS;
+
+    if (ko_whole_read(command->ranks, 2, most, &command->wish.ranks))
+        argp_error(state,
+                   "--ranks is \"%s\"; it takes a whole number from 2 to %d, with --simulate to %d",
+                   command->ranks, KO_PAPER_MOST_RANKS, KO_FORECAST_RANKS);
+}
+
+static void check(struct command *command, struct argp_state *state)
 {
     if (!command->wish.collective && !command->is_list)
         argp_error(state, "which collective? --list has them");
@@ -158,9 +170,8 @@ static void check(const struct command *command, struct argp_state *state)
         argp_error(state, "--bytes takes one size of up to 1G; a range is for --simulate");
     if (command->forecast.per_host && command->wish.hosts)
         argp_error(state, "--hosts and --per-host both say how many ranks a host has");
-    if (!command->is_forecast && command->wish.ranks > KO_PAPER_MOST_RANKS)
-        argp_error(state, "--ranks is \"%d\"; without --simulate it takes 2 to %d",
-                   command->wish.ranks, KO_PAPER_MOST_RANKS);
+    if (command->ranks)
+        check_ranks(command, state);
 }
 
 /* FROM[:TO[:FACTOR]] */
@@ -217,7 +228,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         command->wish.algorithm = arg;
         return 0;
     case 'n':
-        command->wish.ranks = ko_option_whole(state, "--ranks", arg, 2, KO_FORECAST_RANKS);
+        command->ranks = arg;
         return 0;
     case 'h':
         ko_option_help(state);

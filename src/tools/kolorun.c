@@ -78,7 +78,7 @@ static const struct argp_option option_list[] = {
     {"timeout", KEY_TIMEOUT, "SECONDS", 0, "Stop the job after this time. Default 0: never", 1},
     {"grace", KEY_GRACE, "SECONDS", 0, "Time from SIGTERM to SIGKILL when stopping. Default 5", 1},
     {"shutdown-timeout", 0, NULL, OPTION_ALIAS, NULL, 1},
-    {"tag-output", 'l', NULL, 0, "Put \"[rank] \" before every line. Default for N > 1", 1},
+    {"tag-output", 'l', NULL, 0, "Put \"[rank] \" before each line. Default for N > 1", 1},
     {"prepend-rank", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 1},
     {"no-tag", KEY_NO_TAG, NULL, 0, "Pass the output through untouched", 1},
     {"log-dir", KEY_LOG_DIR, "DIR", 0,

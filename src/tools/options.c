@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int ko_option_whole(struct argp_state *state, const char *what, const char *text, int low, int high)
+int ko_whole_read(const char *text, int low, int high, int *whole)
 {
     char *end;
     long number;
@@ -18,9 +18,19 @@ int ko_option_whole(struct argp_state *state, const char *what, const char *text
     errno = 0;
     number = strtol(text, &end, 10);
     if (end == text || *end || errno || number < low || number > high)
+        return -1;
+    *whole = (int)number;
+    return 0;
+}
+
+int ko_option_whole(struct argp_state *state, const char *what, const char *text, int low, int high)
+{
+    int whole = low;
+
+    if (ko_whole_read(text, low, high, &whole))
         argp_error(state, "%s is \"%s\"; it takes a whole number from %d to %d", what, text, low,
                    high);
-    return (int)number;
+    return whole;
 }
 
 void ko_option_help(struct argp_state *state)

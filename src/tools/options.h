@@ -7,6 +7,9 @@
 
 #include <argp.h>
 
+/* A whole number from low to high; -1 if the text is none. */
+int ko_whole_read(const char *text, int low, int high, int *whole);
+
 /* The value of option `what`, a whole number from low to high. */
 int ko_option_whole(struct argp_state *state, const char *what, const char *text, int low,
                     int high);

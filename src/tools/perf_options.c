@@ -57,7 +57,7 @@ static const struct argp_option option_list[] = {
      2},
     {"datatype", 'd', "TYPE", 0,
      "int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double, bool, "
-     "float8_e4m3, float8_e5m2 or all, or kolo's names. Default float",
+     "float8_e4m3, float8_e5m2 or all; kolo's names too. Default float",
      2},
     {"root", 'r', "RANK", 0, "Root, or all. Default 0", 2},
     {"blocking", 'z', "0|1", 0, "1: blocking calls; 0: asynchronous. Default 1", 2},
@@ -489,6 +489,9 @@ static void settle(struct argp_state *state, struct input *input)
         argp_error(state, "%s", refused);
     if (options->min_bytes > options->max_bytes)
         argp_error(state, "-b is more than -e");
+    else if (!options->step_bytes && options->step_factor <= 0 &&
+             options->min_bytes < options->max_bytes)
+        argp_error(state, "-i is 0: sizes from -b to -e take a step, or -f");
     else if (is_of_bits && options->dtype >= 0 && ko_dtype_is_float((kolo_dtype)options->dtype))
         argp_error(state, "-o %s is for integers, -d is %s", kolo_op_name((kolo_op)options->op),
                    kolo_dtype_name((kolo_dtype)options->dtype));

@@ -110,16 +110,20 @@ static int sweep_row(struct ko_perf_rank *rank, const struct ko_perf_case *row,
     return ko_perf_report_add(rank->report, &named);
 }
 
+/* Sizes are cut to whole elements: those that become the same are one row. */
 static int sweep_sizes(struct ko_perf_rank *rank, const struct ko_perf_case *row,
                        struct ko_perf_call *call)
 {
     const struct ko_perf_options *options = rank->options;
+    size_t last = SIZE_MAX;
     int err = KOLO_OK;
 
     for (size_t nbytes = options->min_bytes; nbytes <= options->max_bytes && !err;
          nbytes = ko_perf_next_size(options, nbytes)) {
         call->count = ko_perf_case_count(row, nbytes, call->dtype, call->nranks);
-        err = sweep_row(rank, row, call);
+        if (call->count != last)
+            err = sweep_row(rank, row, call);
+        last = call->count;
         if (row->flags & KO_PERF_IS_EMPTY)
             break;
     }
