@@ -312,6 +312,14 @@ bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank)
     return contact && ko_contact_is_gone(&endpoint->own, contact);
 }
 
+bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank)
+{
+    const struct ko_contact *contact;
+
+    return !ko_endpoint_contact(endpoint, rank, &contact) &&
+           ko_contact_is_gone(&endpoint->own, contact);
+}
+
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,
                         struct ko_wire **wire)
 {

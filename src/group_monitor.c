@@ -112,14 +112,6 @@ static int has_come(const struct barrier *barrier, int rank, bool *has)
     return err;
 }
 
-static bool has_ended(kolo_group *group, int rank)
-{
-    const struct ko_contact *contact;
-
-    return !ko_endpoint_contact(group->endpoint, group->world_ranks[rank], &contact) &&
-           ko_contact_is_gone(&group->endpoint->own, contact);
-}
-
 /* ---- the verdict ------------------------------------------------------------------------- */
 
 /* What stands there, a ko_failure without what its text leaves unused; of status KOLO_OK: all have
@@ -269,7 +261,9 @@ static int fail_missing(const struct barrier *barrier)
     for (int r = 0; r < n && !err; r++) {
         err = has_come(barrier, r, &has);
         is_missing[r] = !has;
-        is_ended[r] = !err && !has && has_ended(barrier->group, r);
+        is_ended[r] =
+            !err && !has &&
+            ko_endpoint_has_ended(barrier->group->endpoint, barrier->group->world_ranks[r]);
     }
     if (!err)
         err = fail_listed(barrier, is_missing, is_ended);
@@ -286,7 +280,9 @@ static int await_rank(const struct barrier *barrier, int rank, const ko_deadline
 
     while ((err = await_word(barrier, rank, deadline)) == KO_AGAIN) {
         const bool is_late = ko_deadline_passed(deadline);
-        const bool is_ended = !barrier->wait_all && has_ended(barrier->group, rank);
+        const bool is_ended =
+            !barrier->wait_all &&
+            ko_endpoint_has_ended(barrier->group->endpoint, barrier->group->world_ranks[rank]);
 
         if (is_late && barrier->wait_all)
             return fail_missing(barrier);

@@ -87,7 +87,7 @@ static int list_missing(const struct leaving *leaving, bool *is_missing, bool *i
         left_key(r, key, sizeof key);
         err = kolo_store_check(leaving->world->keys, keys, 1, &has_left);
         is_missing[r] = !err && !has_left;
-        is_ended[r] = is_missing[r] && ko_endpoint_is_gone(leaving->endpoint, r);
+        is_ended[r] = is_missing[r] && ko_endpoint_has_ended(leaving->endpoint, r);
     }
     return err;
 }

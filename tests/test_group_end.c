@@ -239,31 +239,6 @@ static void the_dead_are_told_from_those_who_left(void **state)
     munmap(shared, sizeof *shared);
 }
 
-/* Ranks 1 and 3 take their time. */
-static int leave_late(kolo_group *group, void *argument)
-{
-    (void)argument;
-    if (kolo_barrier(group))
-        return ranks_fail("barrier");
-    ranks_nap_ms(kolo_group_rank(group) % 2 * 3000);
-    return 0;
-}
-
-static void who_is_waited_for_is_logged(void **state)
-{
-    static const char text[] = "WARN rank 0 serves the store, and waits in kolo_group_free, for "
-                               "30000 ms at most, for 2 of 4 ranks that have not freed the group: "
-                               "rank 1, 3\n";
-    char log[1 << 14], *found;
-
-    (void)state;
-    letters_set("shm", false);
-    assert_int_equal(ranks_run_logged(4, leave_late, log, sizeof log), 0);
-    found = strstr(log, text);
-    assert_non_null(found);
-    assert_null(strstr(found + sizeof text - 1, "waits in kolo_group_free"));
-}
-
 /* ---- freeing --------------------------------------------------------------------------------- */
 
 struct waiter {
@@ -570,7 +545,6 @@ static void children_do_not_hide_a_death(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_waited_for_is_logged), /* before anything has opened the log here */
         cmocka_unit_test(aborting_ends_every_wait),
         cmocka_unit_test(the_last_to_come_hears_why),
         cmocka_unit_test(aborting_is_told_whoever_is_about_to_leave),

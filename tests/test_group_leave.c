@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * For whom rank 0, which serves the store, waits when it frees the world, and for whom not.
+ */
+#include "clock.h"
+#include "letters.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Ranks 1 and 3 take their time. */
+static int leave_late(kolo_group *group, void *argument)
+{
+    (void)argument;
+    if (kolo_barrier(group))
+        return ranks_fail("barrier");
+    ranks_nap_ms(kolo_group_rank(group) % 2 * 3000);
+    return 0;
+}
+
+static void who_is_waited_for_is_logged(void **state)
+{
+    static const char text[] = "WARN rank 0 serves the store, and waits in kolo_group_free, for "
+                               "30000 ms at most, for 2 of 4 ranks that have not freed the group: "
+                               "rank 1, 3\n";
+    char log[1 << 14], *found;
+
+    (void)state;
+    letters_set("shm", false);
+    assert_int_equal(ranks_run_logged(4, leave_late, log, sizeof log), 0);
+    found = strstr(log, text);
+    assert_non_null(found);
+    assert_null(strstr(found + sizeof text - 1, "waits in kolo_group_free"));
+}
+
+/* Rank 2 dies before anybody has had to do with it. */
+static int die_unmet(kolo_group *group, void *argument)
+{
+    (void)argument;
+    return kolo_group_rank(group) == 2 ? raise(SIGKILL) : 0;
+}
+
+static void who_has_ended_is_not_waited_for(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+    const int64_t began_ns = ko_now_ns();
+
+    (void)state;
+    letters_set("shm", false);
+    assert_int_equal(ranks_run(&ranks, die_unmet, NULL), 0);
+    assert_int_equal(ranks_within(began_ns, 20000, "rank 0, which serves the store, has gone"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {/* before anything has opened the log here */
+                                       cmocka_unit_test(who_is_waited_for_is_logged),
+                                       cmocka_unit_test(who_has_ended_is_not_waited_for)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
