@@ -10,6 +10,11 @@
  *                          CUDA_VISIBLE_DEVICES; another process's memory on a hidden one can be
  *                          opened, but where FAKECUDA_HIDDEN=0
  *   FAKECUDA_MULTIPROCESSORS=N  each GPU's (4), which say how many blocks kolo's kernels have
+ *   FAKECUDA_NAMES=NAME,...  of the GPUs, the last one that of all behind, too; one for which there
+ *                          is no room is cut off, and has no end then
+ *   FAKECUDA_BYTES=N       of memory that each GPU says it has (1 GiB)
+ *   FAKECUDA_CONTEXTS=N    a process can have contexts made N times in all (no limit); after that
+ *                          there is no memory for one (2)
  *   FAKECUDA_PEERS=N       each N of them that follow each other can be given access to each
  *                          other's memory (all); a kernel that has none and tries it aborts
  *   FAKECUDA_VERSION=V     the driver's version; what came later is missing (13000)
