@@ -40,6 +40,8 @@
  *                          CUDA_DEVICE_MAX_CONNECTIONS (0: each has its own)
  *   FAKECUDA_DEPTH=N       a stream has room for N operations, and who puts in more waits for it
  *                          (0: no limit; a GPU's have room for about a thousand)
+ *   FAKECUDA_SHUT=1        while a thread waits for that room, no other one's call of the context
+ *                          comes in
  *   FAKECUDA_BLOCKS=1      what is allocated of up to 1 MiB is a part of a block of 2 MiB, which
  *                          goes with the last one; a part's handle opens all of it
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
@@ -70,6 +72,7 @@ struct ko_cuda_context {
     struct ko_cuda_stream *legacy; /* the stream whose handle is NULL */
     ko_cu_result fault;            /* by which it has ended (fakecuda_fault); atomic */
     int nawaiting;                 /* threads that wait for its streams; atomic */
+    int ncrowded;                  /* threads that wait for room in one; atomic */
 };
 
 /* ---- door.cc --------------------------------------------------------------------------------- */
@@ -219,6 +222,10 @@ bool double_is_awaiting_streams(int device);
 
 /* Returns when all that has been put into the stream is done, unless it is captured. */
 void double_await_all_of(ko_cu_stream stream);
+
+/* Returns when no other thread waits for room in a stream of the thread's context, if there is
+ * FAKECUDA_SHUT. */
+void double_await_entry(void);
 
 /* Puts a copy of the task, nbytes long, at the stream's end. Doubles of other libraries do so too.
  */
