@@ -311,14 +311,15 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  *
  * But an asynchronous collective whose buffers stay on GPUs, as below, returns when all ranks have
  * made it, and is in their streams then, with no part of the host's; who is alone for a second goes
- * on all the same. A stream that waits for the host, after that second, for a message, or for what
- * goes by way of host memory, does so for good if the process frees GPU memory meanwhile, or uses a
- * kernel for the first time (unless CUDA_MODULE_LOADING is EAGER): the driver has that wait for all
- * streams, and lets no other thread start anything. So messages that wait for each other, as those
- * of two ranks that both receive first, belong in one kolo_batch_async or kolo_sendrecv_async.
- * Messages of host memory wait for no stream, but behind one of GPU memory that is to or from the
- * same rank, with the same tag. If the group fails, its streams go on, and kolo_group_error says
- * why.
+ * on all the same. A stream waits for 240 calls of a group at most whose end the host brings about:
+ * one more returns when there are fewer. It waits so, after that second, for a message, or for what
+ * goes by way of host memory, and does so for good if the process frees GPU memory meanwhile, or
+ * uses a kernel for the first time (unless CUDA_MODULE_LOADING is EAGER): the driver has that wait
+ * for all streams, and lets no other thread start anything. So messages that wait for each other,
+ * as those of two ranks that both receive first, belong in one kolo_batch_async or
+ * kolo_sendrecv_async. Messages of host memory wait for no stream, but behind one of GPU memory
+ * that is to or from the same rank, with the same tag. If the group fails, its streams go on, and
+ * kolo_group_error says why.
  *
  * Among up to 16 ranks, threads or processes, that all use one GPU the buffers of collectives stay
  * there; if they use several of one host that have access to each other's memory, also such as

@@ -62,7 +62,7 @@ bool ko_handoff_await(struct ko_handoff *handoff, struct ko_gpu *gpu)
     poll_for_end(handoff);
     pthread_mutex_lock(&handoff->lock);
     wait_for_peers(handoff);
-    if (!handoff->is_taken && !handoff->is_over)
+    if (!handoff->is_taken && !handoff->is_over && ko_gpu_has_room(gpu))
         (void)ko_gpu_mark(gpu, true, &handoff->mark);
     while (!handoff->mark && !handoff->is_over)
         (void)pthread_cond_wait(&handoff->changed, &handoff->lock);

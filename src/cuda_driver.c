@@ -13,6 +13,7 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 static struct {
     struct ko_once once;
@@ -114,6 +115,22 @@ int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *w
                        ? KOLO_E_UNSUPPORTED
                        : KOLO_E_SYSTEM,
                    "%s: %s (%d)", what, name, result);
+}
+
+ko_cu_result ko_cuda_name(const struct ko_cuda *cuda, ko_cu_device device, char *name, size_t cap)
+{
+    ko_cu_result result;
+
+    memset(name, 0, cap);
+    result = cuda->device_name(name, (int)cap - 1, device);
+    if (result)
+        return result;
+    if (!*name)
+        snprintf(name, cap, "unknown");
+    for (char *c = name; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = '?';
+    return KO_CU_SUCCESS;
 }
 
 /* Before CUDA 12.4, a question that only a loaded kernel answers loads it. */

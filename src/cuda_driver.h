@@ -27,6 +27,10 @@ int ko_cuda_open(const struct ko_cuda **cuda);
  * KOLO_OK for success. */
 int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what);
 
+/* A GPU's name, whatever the driver says: it has an end, no control characters, and is "unknown"
+ * rather than empty. */
+ko_cu_result ko_cuda_name(const struct ko_cuda *cuda, ko_cu_device device, char *name, size_t cap);
+
 /* Loads a kernel into the thread's context now. Else its first launch does, and that may wait for
  * all that the context's streams have to do: for good, where one of them waits for the launch. */
 ko_cu_result ko_cuda_preload(const struct ko_cuda *cuda, ko_cu_kernel kernel);

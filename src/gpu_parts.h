@@ -40,6 +40,7 @@ struct ko_gpu {
                               * call to the driver */
     struct ko_gpu_mark *spare, *youngest;
     struct ko_gpu_mark *first_held, *last_held;
+    atomic_int nheld;
     ko_cu_event passed;           /* all waits in the user's stream */
     ko_cu_stream used;            /* by the last call that put something into one */
     ko_cu_event put;              /* behind that, as far as such calls have got */

@@ -2,7 +2,8 @@
  *
  * The user's stream, and all that is waited for. Of what is put into a stream that stands still a
  * driver takes about a thousand, and has whoever puts in more wait: so nobody holds a lock then
- * that those need who let go of the stream.
+ * that those need who let go of the stream. A driver might not even let them in meanwhile: so marks
+ * that are held, each of three or four operations, are never as many.
  */
 #include "gpu_parts.h"
 #include "status.h"
@@ -10,7 +11,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { LEAST_NAP_NS = 5000, MOST_NAP_NS = 1000000, SETTLING_MS = 2000 };
+enum { LEAST_NAP_NS = 5000, MOST_NAP_NS = 1000000, ROOM_NAP_NS = 20000, SETTLING_MS = 2000 };
+enum { MOST_HELD = 240 };
 
 static const atomic_int never_stops;
 
@@ -189,6 +191,7 @@ static void let_go_of_first(struct ko_gpu *gpu)
     while ((mark = gpu->first_held) && mark->is_let_go) {
         let_go_up_to(gpu, mark->ticket);
         ko_gpu_count_waiting(-1);
+        atomic_fetch_sub(&gpu->nheld, 1);
         gpu->first_held = mark->later;
         make_spare(gpu, mark);
     }
@@ -211,6 +214,7 @@ static void put_back(struct ko_gpu *gpu, struct ko_gpu_mark *mark)
 static void hold(struct ko_gpu *gpu, struct ko_gpu_mark *mark, uint32_t ticket)
 {
     pthread_mutex_lock(&gpu->lock);
+    atomic_fetch_add(&gpu->nheld, 1);
     mark->ticket = ticket;
     mark->is_let_go = false;
     mark->later = NULL;
@@ -322,8 +326,17 @@ static int mark_stream(struct ko_gpu *gpu, ko_cu_stream stream, bool is_held,
     return err;
 }
 
+bool ko_gpu_has_room(struct ko_gpu *gpu)
+{
+    return atomic_load(&gpu->nheld) < MOST_HELD || atomic_load(&gpu->lets_all_go);
+}
+
 int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark)
 {
+    const struct timespec nap = {.tv_nsec = ROOM_NAP_NS};
+
+    while (is_held && !ko_gpu_has_room(gpu))
+        nanosleep(&nap, NULL);
     return mark_stream(gpu, atomic_load(&gpu->user), is_held, mark);
 }
 

@@ -126,6 +126,33 @@ only() {
     [[ "$output" == *"no step has a name that matches: no such step"* ]]
 }
 
+@test "a step that fails says why, and one that leaves something behind is not waited for" {
+    only --only="no such step"
+    [[ "$output" != *"has no kernels for GPUs"* ]] || skip "built without nvcc"
+    local began=$SECONDS
+    rm "$BATS_TEST_TMPDIR/gpu/exams"
+    cat >"$BATS_TEST_TMPDIR/gpu/exams" <<'STEP'
+#!/bin/sh
+printf 'calls of %s\t1\tcalls\tok\n' "$1"
+echo "the reason of $1 | is this" >&2
+[ "$1" = threads ] || sleep 60
+setsid sleep 60 &
+exit 1
+STEP
+    chmod +x "$BATS_TEST_TMPDIR/gpu/exams"
+    run tests/gpu/check --double --quick --only="threads 2" "$BATS_TEST_TMPDIR"
+    [ "$status" -eq 1 ]
+    [ $((SECONDS - began)) -lt 40 ]
+    [[ "$output" == *"-- threads 2: FAILED (1), "*"# kolo's test double"*"threads 2: the reason of threads / is this"*"something has FAILED"* ]]
+    local record=${output##*records: }
+    record=${record%% *}
+    grep -Fx "| threads 2 | what it said last |  |  | the reason of threads / is this |" "$record"
+    grep -F "| threads 2 | calls of threads | 1 | calls | ok |" "$record"
+    run tests/gpu/check --double --quick --only="processes 2" --seconds=4 "$BATS_TEST_TMPDIR"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"-- processes 2: cut short, "* ]]
+}
+
 # A tree of few files that has the script.
 tree() {
     local name

@@ -116,6 +116,30 @@ with_double() {
     json 'd["gpus"]["list"][0]["without_waits"] is None' <<<"$output"
 }
 
+@test "no context is made for what the driver says without one, and one for all GPUs of a kind" {
+    FAKECUDA_DEVICES=8 FAKECUDA_CONTEXTS=0 run with_double "$INFO" --json
+    json 'd["gpus"]["reason"] is None and len(d["gpus"]["list"]) == 8' <<<"$output"
+    json '[g for g in d["gpus"]["list"] if g["without_waits"] or len(g["peers"]) != 7] == []' <<<"$output"
+    export FAKECUDA_DEVICES=8 FAKECUDA_BREAK=cuStreamWaitValue32=801 FAKECUDA_CONTEXTS=1
+    run with_double "$INFO" --json
+    json '[g for g in d["gpus"]["list"] if g["without_waits"]] == d["gpus"]["list"]' <<<"$output"
+    FAKECUDA_NAMES=one,other,one run with_double "$INFO" --json
+    json '[bool(g["without_waits"]) for g in d["gpus"]["list"]] == [True, False] + 6 * [True]' <<<"$output"
+    FAKECUDA_NAMES=one,other,one FAKECUDA_CONTEXTS=2 run with_double "$INFO" --json
+    json '[g for g in d["gpus"]["list"] if g["without_waits"]] == d["gpus"]["list"]' <<<"$output"
+}
+
+@test "of a driver that says nonsense of its GPUs what it may mean is said" {
+    FAKECUDA_NAMES= FAKECUDA_MULTIPROCESSORS=0 FAKECUDA_BYTES=0 run with_double "$INFO"
+    grep -qE '^  0 +unknown, compute capability 9.0, unknown multiprocessors, 0 MiB, 0000:1A:00.0$' <<<"$output"
+    FAKECUDA_NAMES= FAKECUDA_MULTIPROCESSORS=-5 run with_double "$INFO" --json
+    json 'd["gpus"]["list"][0]["name"] == "unknown" and d["gpus"]["list"][0]["multiprocessors"] is None' <<<"$output"
+    FAKECUDA_NAMES=$(printf %300s a)$'\e' run with_double "$INFO" --json
+    json 'set(d["gpus"]["list"][0]["name"]) == {" "}' <<<"$output"
+    FAKECUDA_NAMES=$'a\eb' run with_double "$INFO"
+    grep -qE '^  0 +a\?b, compute' <<<"$output"
+}
+
 @test "it says which GPUs have access to each other's memory" {
     FAKECUDA_DEVICES=3 FAKECUDA_PEERS=2 run with_double "$INFO"
     grep -qE '^  0 .*0000:1A:00.0; has access to the memory of 1$' <<<"$output"

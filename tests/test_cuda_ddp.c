@@ -461,9 +461,66 @@ static void faults_are_told(void **state)
         ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, break_copies, NULL), 0);
 }
 
+/* ---- memory that goes ------------------------------------------------------------------------ */
+
+/* The driver would have who frees memory wait for all streams of the GPU, and one waits for a call
+ * that the other rank makes when its ddp is there and has gone. */
+static int come_and_go(kolo_group *aside, const struct model *model)
+{
+    const kolo_step step = {.optimizer = KOLO_SGD, .rate = 1, .number = 1};
+    kolo_ddp *ddp = NULL;
+    int failed = 0;
+
+    if (kolo_ddp_create(aside, model->params, NPARAMS, NULL, &ddp) || kolo_ddp_set_step(ddp, &step))
+        failed = ranks_fail("a ddp beside");
+    kolo_ddp_free(ddp);
+    return failed;
+}
+
+static int train_beside(kolo_group *group, void *unused)
+{
+    const int rank = kolo_group_rank(group);
+    kolo_group *aside = NULL;
+    kolo_work *work = NULL;
+    struct model *model;
+    ko_cu_stream stream;
+    void *memory;
+    int failed = gpu_rank_enter(group);
+
+    (void)unused;
+    model = model_make(false, rank);
+    memory = (void *)(uintptr_t)gpu_rank_fresh(MOST * sizeof(float));
+    if (failed || gpu_rank.cuda->stream_create(&stream, KO_CU_STREAM_NON_BLOCKING) ||
+        kolo_group_duplicate(group, &aside) || kolo_group_set_stream(aside, stream) ||
+        come_and_go(aside, model))
+        return ranks_fail("the beginning");
+    if (!rank && kolo_all_reduce_async(group, memory, memory, MOST, KOLO_FLOAT32, KOLO_SUM, &work))
+        failed = ranks_fail("all_reduce_async");
+    failed = failed || come_and_go(aside, model);
+    if (!failed && rank && kolo_all_reduce(group, memory, memory, MOST, KOLO_FLOAT32, KOLO_SUM))
+        failed = ranks_fail("all_reduce");
+    if (work && ranks_expect(kolo_work_wait(work, -1), KOLO_OK, ""))
+        failed = 1;
+    kolo_work_free(work);
+    kolo_group_free(aside);
+    if (!failed)
+        model_free(model);
+    return gpu_rank_leave(failed);
+}
+
+static void nobody_is_waited_for(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_DEVICES", "1", 1);
+    exam_set_variables("shm", "", 4096);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, train_beside, NULL),
+                     0);
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
-/* Last, since a process that has had threads is not to be forked under ThreadSanitizer. */
+/* This and the one before last, since a process that has had threads is not to be forked under
+ * ThreadSanitizer. */
 static void threads_train(void **state)
 {
     (void)state;
@@ -475,7 +532,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_train),       cmocka_unit_test(steps_are_captured),
         cmocka_unit_test(arenas_are_not_copied), cmocka_unit_test(faults_are_told),
-        cmocka_unit_test(threads_train),
+        cmocka_unit_test(threads_train),         cmocka_unit_test(nobody_is_waited_for),
     };
 
     setenv("FAKECUDA_JITTER", "50", 1);

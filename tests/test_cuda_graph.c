@@ -22,7 +22,8 @@ enum { COUNT = 1003, LAUNCHES = 10, MOST_RANKS = 8 };
 
 /* Of the calling rank's thread. */
 static _Thread_local struct {
-    ko_cu_ptr in, out, blocks, more; /* COUNT elements, as many; and twice as many for each rank */
+    ko_cu_ptr in, out, blocks, more; /* COUNT elements, as many; as many for each rank, and twice
+                                      * that */
     int values[MOST_RANKS * COUNT];
 } gpu;
 
@@ -33,7 +34,7 @@ static int enter(kolo_group *group)
     if (gpu_rank_enter(group) || gpu_rank.cuda->alloc(&gpu.in, nbytes) ||
         gpu_rank.cuda->alloc(&gpu.out, nbytes) ||
         gpu_rank.cuda->alloc(&gpu.blocks, MOST_RANKS * nbytes) ||
-        gpu_rank.cuda->alloc(&gpu.more, MOST_RANKS * nbytes))
+        gpu_rank.cuda->alloc(&gpu.more, 2 * MOST_RANKS * nbytes))
         return ranks_fail("no memory");
     return 0;
 }

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { COUNT = 1000, LONG_MS = 20000, NMESSAGES = 40 };
+enum { COUNT = 1000, LONG_MS = 20000, NMESSAGES = 40, MANY = 400 };
 
 static atomic_bool has_left; /* rank 1 its stream waiting */
 
@@ -202,19 +202,44 @@ static int hold_a_receiver(struct caller caller)
     return failed;
 }
 
-static int receive_many(struct caller caller)
+static int receive_n(struct caller caller, int n)
 {
-    kolo_work *works[NMESSAGES];
+    kolo_work *works[MANY];
     int failed = 0;
 
-    atomic_store(&has_left, true);
-    for (int i = 0; i < NMESSAGES; i++)
+    for (int i = 0; i < n; i++)
         if (receive(&caller, &works[i]))
             return ranks_fail("receive %d", i);
-    for (int i = 0; i < NMESSAGES; i++) {
+    for (int i = 0; i < n; i++) {
         failed |= ranks_expect(kolo_work_wait(works[i], -1), KOLO_OK, "");
         kolo_work_free(works[i]);
     }
+    return failed;
+}
+
+static int receive_many(struct caller caller)
+{
+    atomic_store(&has_left, true);
+    return receive_n(caller, NMESSAGES);
+}
+
+static void *leave_soon(void *unused)
+{
+    ranks_nap_ms(500);
+    atomic_store(&has_left, true);
+    return unused;
+}
+
+/* None is sent before as many are begun as there is room for. */
+static int receive_very_many(struct caller caller)
+{
+    pthread_t thread;
+    int failed;
+
+    if (pthread_create(&thread, NULL, leave_soon, NULL))
+        return ranks_fail("no thread");
+    failed = receive_n(caller, MANY);
+    pthread_join(thread, NULL);
     return failed;
 }
 
@@ -231,6 +256,33 @@ static int send_all(struct caller caller, int n)
     return 0;
 }
 
+static void *abort_soon(void *group)
+{
+    ranks_nap_ms(500);
+    kolo_group_abort(group, "enough");
+    return NULL;
+}
+
+/* Who waits for room hears of an abort. */
+static int abort_in_a_crowd(struct caller caller)
+{
+    kolo_work *works[MANY];
+    pthread_t thread;
+    int failed = 0, n = 0, err = pthread_create(&thread, NULL, abort_soon, caller.group);
+
+    while (!err && n < MANY) {
+        err = receive(&caller, &works[n]);
+        n += !err;
+    }
+    pthread_join(thread, NULL);
+    for (int i = 0; i < n; i++) {
+        failed |= ranks_expect(kolo_work_wait(works[i], LONG_MS), KOLO_E_ABORTED, "enough");
+        kolo_work_free(works[i]);
+    }
+    atomic_store(&has_left, true);
+    return failed || (err && ranks_expect(err, KOLO_E_ABORTED, "enough")) || !goes_on();
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 /* What rank 0 does meanwhile. */
@@ -238,6 +290,8 @@ static int accompany(struct caller caller, int (*body)(struct caller))
 {
     if (body == receive_many)
         return send_all(caller, NMESSAGES);
+    if (body == receive_very_many)
+        return send_all(caller, MANY);
     if (body == hold_a_receiver)
         return send_all(caller, 2);
     return body == leave_waiting ? come_in_the_end(caller) : come_late(caller);
@@ -304,11 +358,24 @@ static void a_full_stream(void **state)
     unsetenv("FAKECUDA_DEPTH");
 }
 
+/* As much as a GPU's has, and a driver that lets nobody else in while a thread waits for more. */
+static void a_full_stream_of_a_shut_driver(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_DEPTH", "1000", 1);
+    setenv("FAKECUDA_SHUT", "1", 1);
+    run(receive_very_many);
+    run(abort_in_a_crowd);
+    unsetenv("FAKECUDA_SHUT");
+    unsetenv("FAKECUDA_DEPTH");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_engine), cmocka_unit_test(a_caller),      cmocka_unit_test(a_stream),
-        cmocka_unit_test(a_receiver), cmocka_unit_test(a_full_stream),
+        cmocka_unit_test(the_engine),    cmocka_unit_test(a_caller),
+        cmocka_unit_test(a_stream),      cmocka_unit_test(a_receiver),
+        cmocka_unit_test(a_full_stream), cmocka_unit_test(a_full_stream_of_a_shut_driver),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,9 +54,10 @@ static void have_less(struct ko_gpu_place *place)
     place->nbytes = NBYTES - 1;
 }
 
+/* Than the block in which it may lie. */
 static void have_more(struct ko_gpu_place *place)
 {
-    place->nbytes += 1 << 20;
+    place->nbytes += 2 << 20;
     place->offset = place->nbytes - NBYTES;
 }
 
@@ -68,7 +69,7 @@ static void have_all(struct ko_gpu_place *place)
 
 static void wrap_base(struct ko_gpu_place *place)
 {
-    place->base = UINT64_MAX - NBYTES;
+    place->base = UINT64_MAX - NBYTES / 2;
 }
 
 static void be_nothing(struct ko_gpu_place *place)

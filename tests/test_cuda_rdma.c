@@ -168,6 +168,44 @@ static void no_copies(void **state)
     setenv("FAKECUDA_JITTER", "50", 1);
 }
 
+/* Allocations that share pages; the buffers of a message lie in one, behind another's end. */
+static int count_copies_of_parts(kolo_group *group, void *unused)
+{
+    static const size_t sizes[] = {32768, 32769, 100003, 523264};
+    int failed = gpu_passage_enter(group);
+    struct gpu_area before = gpu_area_new(3000, true);
+
+    (void)unused;
+    for (unsigned i = 0; i < 4 * 4 && !failed; i++)
+        failed = look(group, (struct gpu_passage){.nbytes = sizes[i / 4],
+                                                  .out_at = i % 4,
+                                                  .in_at = 4111,
+                                                  .is_from_gpu = true,
+                                                  .is_to_gpu = true,
+                                                  .is_async = i & 1,
+                                                  .key = i});
+    if (!failed && (gpu_passage_dmabufs(true) > 0) != wanted.is_ever_registered)
+        failed =
+            ranks_fail("rank %d has had %d dma-bufs", gpu_passage_rank, gpu_passage_dmabufs(true));
+    gpu_area_free(&before);
+    return gpu_rank_leave(failed);
+}
+
+static void parts_of_blocks(void **state)
+{
+    (void)state;
+    unsetenv("FAKECUDA_JITTER");
+    setenv("FAKECUDA_BLOCKS", "1", 1);
+    want(true);
+    gpu_passage_run(count_copies_of_parts, 0, 0);
+    setenv("FAKECUDA_DMA_BUF", "2", 1); /* of no page that another allocation has, too */
+    want(false);
+    gpu_passage_run(count_copies_of_parts, 0, 0);
+    setenv("FAKECUDA_DMA_BUF", "1", 1);
+    unsetenv("FAKECUDA_BLOCKS");
+    setenv("FAKECUDA_JITTER", "50", 1);
+}
+
 static void copies_where_it_cannot_be(void **state)
 {
     static const struct {
@@ -361,6 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages),
         cmocka_unit_test(no_copies),
+        cmocka_unit_test(parts_of_blocks),
         cmocka_unit_test(copies_where_it_cannot_be),
         cmocka_unit_test(copies_with_an_old_library),
         cmocka_unit_test(each_end_decides_for_itself),

@@ -259,6 +259,24 @@ static void copies_where_one_cannot(void **state)
     unsetenv("KOLO_GPUDIRECT");
 }
 
+/* Small allocations are parts of blocks, whose pages they share: the driver gives those pages, or
+ * none that is another allocation's, too. */
+static void parts_of_blocks(void **state)
+{
+    (void)state;
+    setenv("FAKECUDA_BLOCKS", "1", 1);
+    wish.is_direct = true;
+    run("aabb", "1", 0, count_copies);
+    run("ababab", "3", 0, count_copies);
+    run("aab", "1", 0, take_some);
+    setenv("FAKECUDA_DMA_BUF", "2", 1);
+    wish.is_direct = false;
+    run("aabb", "1", 0, count_copies);
+    run("aab", "1", 0, take_some);
+    setenv("FAKECUDA_DMA_BUF", "1", 1);
+    unsetenv("FAKECUDA_BLOCKS");
+}
+
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 /* Rank 1 dies between two calls; the others hear of it, and by name. */
@@ -296,6 +314,7 @@ int main(void)
         cmocka_unit_test(many_hosts),
         cmocka_unit_test(factors),
         cmocka_unit_test(copies_where_one_cannot),
+        cmocka_unit_test(parts_of_blocks),
         cmocka_unit_test(lost_rank),
     };
 

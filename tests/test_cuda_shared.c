@@ -303,10 +303,10 @@ static int chain(kolo_group *group, void *unused)
     (void)unused;
     for (int i = 0; i < COUNT; i++)
         values[i] = want;
+    put(memory, values, sizeof values);
     gate = 0;
     if (gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ))
         failed = ranks_fail("the gate");
-    put(memory, values, sizeof values);
     for (int i = 0; i < CALLS; i++)
         if (kolo_all_reduce_async(group, at(memory), at(memory), COUNT, KOLO_INT32, KOLO_SUM,
                                   &works[i]))

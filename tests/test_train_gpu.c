@@ -294,6 +294,28 @@ static void test_the_first_failure_is_kept(void **state)
     gpu_close(gpu);
 }
 
+/* It has a name, and a block at the least. */
+static void test_a_gpu_that_says_nonsense_is_used(void **state)
+{
+    kolo_group *group;
+    struct gpu *gpu;
+    char name[64];
+
+    (void)state;
+    setenv("FAKECUDA_MULTIPROCESSORS", "0", 1);
+    setenv("FAKECUDA_NAMES", "", 1);
+    assert_int_equal(kolo_group_join(NULL, 1000, &group), KOLO_OK);
+    assert_int_equal(gpu_open(group, &gpu), 0);
+    gpu_name(gpu, name, sizeof name);
+    assert_string_equal(name, "GPU 0, unknown");
+    device_relu_forward(gpu, 10, arrays.in.device);
+    assert_int_equal(gpu_sync(gpu), 0);
+    kolo_group_free(group);
+    gpu_close(gpu);
+    unsetenv("FAKECUDA_MULTIPROCESSORS");
+    unsetenv("FAKECUDA_NAMES");
+}
+
 static void test_a_gpu_that_does_not_open_is_refused(void **state)
 {
     static const char *const broken[][2] = {{"FAKECUDA_BREAK", "cuStreamCreate=2"},
@@ -322,6 +344,8 @@ int main(void)
         cmocka_unit_test(test_momentum),
         cmocka_unit_test(test_network),
         cmocka_unit_test_setup_teardown(test_the_first_failure_is_kept, set_up_arrays,
+                                        tear_down_arrays),
+        cmocka_unit_test_setup_teardown(test_a_gpu_that_says_nonsense_is_used, set_up_arrays,
                                         tear_down_arrays),
         cmocka_unit_test(test_a_gpu_that_does_not_open_is_refused),
     };

@@ -69,13 +69,15 @@ static int count_neighbours(kolo_group *group, int *number)
     return train_check(status, "counting the ranks of a host");
 }
 
-/* How many blocks a kernel has at most. */
+/* How many blocks a kernel has at most, one at the least. */
 static ko_cu_result count_blocks(struct gpu *gpu)
 {
     int multiprocessors = 0;
     ko_cu_result result =
         gpu->cuda->device_attribute(&multiprocessors, KO_CU_MULTIPROCESSORS, gpu->place.device);
 
+    if (multiprocessors < 1)
+        multiprocessors = 1;
     gpu->most_blocks = (unsigned)multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
     return result;
 }
@@ -177,7 +179,7 @@ void gpu_name(const struct gpu *gpu, char *name, size_t cap)
     char model[64] = "unknown";
 
     if (gpu)
-        (void)gpu->cuda->device_name(model, sizeof model, gpu->place.device);
+        (void)ko_cuda_name(gpu->cuda, gpu->place.device, model, sizeof model);
     if (gpu)
         snprintf(name, cap, "GPU %d, %s", gpu->place.ordinal, model);
     else

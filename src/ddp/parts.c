@@ -5,6 +5,7 @@
  */
 #include "ddp/parts.h"
 
+#include "gpu_memory.h"
 #include "status.h"
 
 #include <stdint.h>
@@ -136,12 +137,14 @@ int ko_parts_alloc(struct ko_gpu *gpu, size_t nbytes, char **memory)
 
 void ko_parts_free(struct ko_gpu *gpu, char *memory)
 {
+    const struct ko_gpu_memory made = {.at = (uintptr_t)memory};
+
     if (!gpu) {
         kolo_free(memory);
-    } else if (memory && !ko_gpu_enter(gpu)) {
-        (void)ko_gpu_driver(gpu)->free((uintptr_t)memory);
-        ko_gpu_leave(gpu);
+        return;
     }
+    ko_gpu_retire_memory(gpu, &made);
+    ko_gpu_tidy(gpu);
 }
 
 /* The mark's stream, if it has one. */

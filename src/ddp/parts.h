@@ -34,7 +34,8 @@ bool ko_parts_exist(const kolo_param *params, const struct ko_bucket *bucket,
 int ko_parts_common(struct ko_gpu *gpu, const kolo_param *params, const struct ko_bucket *bucket,
                     enum ko_param_part part, char **common);
 
-/* Memory for what is side by side. ko_parts_free: NULL is allowed. */
+/* Memory for what is side by side. ko_parts_free: NULL is allowed; a GPU's goes when no stream of
+ * the process waits for a call, since the driver would have the caller wait for it. */
 int ko_parts_alloc(struct ko_gpu *gpu, size_t nbytes, char **memory);
 void ko_parts_free(struct ko_gpu *gpu, char *memory);
 

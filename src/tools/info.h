@@ -78,8 +78,9 @@ struct ko_gpu {
     char name[KO_NAME_CAP];
     char place[KO_NAME_CAP]; /* on the PCI bus */
     int major, minor;        /* compute capability */
-    int multiprocessors;
+    int multiprocessors;     /* 0: unknown */
     size_t nbytes;
+    bool is_tried; /* by itself */
     /* Why its streams cannot wait for words, so that collectives go by way of the host, or "". */
     char without_waits[KO_TEXT_CAP];
     unsigned peers; /* bits: others of the list whose memory it can be given access to */

@@ -8,13 +8,15 @@
 #include "cuda_kernels.h"
 #include "kolo.h"
 
+#include <string.h>
+
 static int read_gpu(const struct ko_cuda *cuda, int ordinal, struct ko_gpu *gpu)
 {
     ko_cu_device device;
     ko_cu_result result = cuda->device(&device, ordinal);
 
     if (!result)
-        result = cuda->device_name(gpu->name, sizeof gpu->name, device);
+        result = ko_cuda_name(cuda, device, gpu->name, sizeof gpu->name);
     if (!result)
         result = cuda->device_pci(gpu->place, sizeof gpu->place, device);
     if (!result)
@@ -25,6 +27,8 @@ static int read_gpu(const struct ko_cuda *cuda, int ordinal, struct ko_gpu *gpu)
         result = cuda->device_attribute(&gpu->multiprocessors, KO_CU_MULTIPROCESSORS, device);
     if (!result)
         result = cuda->device_bytes(&gpu->nbytes, device);
+    if (gpu->multiprocessors < 0)
+        gpu->multiprocessors = 0;
     return ko_cuda_check(cuda, result, "the driver does not describe a GPU");
 }
 
@@ -53,9 +57,32 @@ static void read_waits(const struct ko_cuda *cuda, int ordinal, struct ko_gpu *g
 
     if (ko_cuda_enter(cuda, ordinal, &place))
         return;
+    gpu->is_tried = true;
     if (ko_cuda_check(cuda, try_words(cuda), "its streams cannot wait for a word"))
         snprintf(gpu->without_waits, sizeof gpu->without_waits, "%s", kolo_last_error());
     ko_cuda_leave(cuda, &place);
+}
+
+static bool are_alike(const struct ko_gpu *a, const struct ko_gpu *b)
+{
+    return !strcmp(a->name, b->name) && a->major == b->major && a->minor == b->minor;
+}
+
+/* What is true of one GPU is so of all like it, which one driver drives. A context takes up to
+ * seconds and hundreds of MiB, and nothing else here takes one. */
+static void read_waits_of_each(const struct ko_cuda *cuda, struct ko_gpus *gpus)
+{
+    for (int i = 0; i < gpus->count; i++) {
+        struct ko_gpu *gpu = &gpus->list[i];
+        int like = 0;
+
+        while (like < i && !(gpus->list[like].is_tried && are_alike(&gpus->list[like], gpu)))
+            like++;
+        if (like < i)
+            memcpy(gpu->without_waits, gpus->list[like].without_waits, sizeof gpu->without_waits);
+        else
+            read_waits(cuda, i, gpu);
+    }
 }
 
 static int read_peers(const struct ko_cuda *cuda, struct ko_gpus *gpus, int ordinal)
@@ -88,8 +115,8 @@ static int read_gpus(struct ko_gpus *gpus)
         err = read_gpu(cuda, i, &gpus->list[i]);
     for (int i = 0; i < gpus->count && !err; i++)
         err = read_peers(cuda, gpus, i);
-    for (int i = 0; i < gpus->count && !err; i++)
-        read_waits(cuda, i, &gpus->list[i]);
+    if (!err)
+        read_waits_of_each(cuda, gpus);
     return err;
 }
 

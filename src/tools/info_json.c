@@ -73,8 +73,13 @@ static void print_gpus(FILE *file, const struct ko_gpus *gpus)
 
         print_member(file, i ? ",\n    {" : "\n    {", "name", gpu->name);
         print_member(file, ", ", "pci", gpu->place);
-        fprintf(file, ", \"capability\": [%d, %d], \"multiprocessors\": %d, \"bytes\": %zu",
-                gpu->major, gpu->minor, gpu->multiprocessors, gpu->nbytes);
+        fprintf(file,
+                ", \"capability\": [%d, %d], \"bytes\": %zu, \"multiprocessors\": ", gpu->major,
+                gpu->minor, gpu->nbytes);
+        if (gpu->multiprocessors)
+            fprintf(file, "%d", gpu->multiprocessors);
+        else
+            fputs("null", file);
         print_member(file, ", ", "without_waits", *gpu->without_waits ? gpu->without_waits : NULL);
         print_peers(file, gpu->peers);
     }

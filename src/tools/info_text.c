@@ -58,6 +58,14 @@ static void print_peers(FILE *file, const struct ko_gpus *gpus, int ordinal)
             fprintf(file, " %d", i);
 }
 
+static void print_number(FILE *file, int number)
+{
+    if (number)
+        fprintf(file, "%d", number);
+    else
+        fputs("unknown", file);
+}
+
 static void print_gpus(FILE *file, const struct ko_gpus *gpus)
 {
     if (gpus->reason[0]) {
@@ -71,9 +79,10 @@ static void print_gpus(FILE *file, const struct ko_gpus *gpus)
     for (int i = 0; i < gpus->count; i++) {
         const struct ko_gpu *gpu = &gpus->list[i];
 
-        fprintf(file, "  %-20d %s, compute capability %d.%d, %d multiprocessors, %zu MiB, %s", i,
-                gpu->name, gpu->major, gpu->minor, gpu->multiprocessors, gpu->nbytes >> 20,
-                gpu->place);
+        fprintf(file, "  %-20d %s, compute capability %d.%d, ", i, gpu->name, gpu->major,
+                gpu->minor);
+        print_number(file, gpu->multiprocessors);
+        fprintf(file, " multiprocessors, %zu MiB, %s", gpu->nbytes >> 20, gpu->place);
         print_peers(file, gpus, i);
         if (gpu->without_waits[0]) {
             fputs("; by way of the host: ", file);

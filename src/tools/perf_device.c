@@ -86,7 +86,7 @@ int ko_perf_device_name(const struct ko_perf_device *device, char *name, size_t 
     ko_cu_result result = device->cuda->device_pci(place, sizeof place, device->place.device);
 
     if (!result)
-        result = device->cuda->device_name(model, sizeof model, device->place.device);
+        result = ko_cuda_name(device->cuda, device->place.device, model, sizeof model);
     if (!result)
         snprintf(name, cap, "%2d [%s] %s", device->place.ordinal, place, model);
     return check(device, result, "a GPU has no name");

@@ -6,25 +6,50 @@
 #include "ranges.h"
 
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
-/* The descriptor is that of the memory's own file, which begins where the range does. */
+/* A file of its own whose offset says where in the memory's file it begins. */
+static int open_at(int fd, off_t begin)
+{
+    char path[64];
+    int own;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    own = open(path, O_RDWR | O_CLOEXEC);
+    if (own >= 0 && lseek(own, begin, SEEK_SET) != begin)
+        abort();
+    return own;
+}
+
+static ko_cu_result export_pages(const struct double_range *range, ko_cu_ptr at, int *fd)
+{
+    const void *base = range->block ? range->block->base : range->base;
+    const int from = range->piece ? range->piece->fd : range->block ? range->block->fd : range->fd;
+    const int own = open_at(from, (off_t)(at - (uintptr_t)base));
+
+    if (own < 0)
+        return KO_CU_OUT_OF_MEMORY;
+    *fd = own;
+    return KO_CU_SUCCESS;
+}
+
+/* Pages of the host's in which an allocation lies, of what this process has allocated. */
 ko_cu_result double_range_export(void *handle, ko_cu_ptr at, size_t nbytes, int type,
                                  unsigned long long flags)
 {
-    ko_cu_result result = KO_CU_SUCCESS;
-    struct double_range *range;
+    const int gives = double_number("FAKECUDA_DMA_BUF", 0);
+    const struct double_range *range;
+    ko_cu_result result;
 
     if (flags || type != KO_CU_RANGE_DMA_BUF || !nbytes || (at | nbytes) % DOUBLE_GRAIN)
         return KO_CU_INVALID_VALUE;
-    if (!double_number("FAKECUDA_DMA_BUF", 0))
+    if (!gives)
         return KO_CU_NOT_SUPPORTED;
     double_ranges_lock();
-    range = double_range_at(at);
-    if (!double_range_begins(range, at) || nbytes > range->nbytes || range->kind == DOUBLE_HOST)
-        result = KO_CU_INVALID_VALUE;
-    else
-        *(int *)handle =
-            fcntl(range->kind == DOUBLE_PIECE ? range->piece->fd : range->fd, F_DUPFD_CLOEXEC, 0);
+    range = double_range_around(at, nbytes, gives == 1 ? DOUBLE_GRAIN : 1);
+    result = range ? export_pages(range, at, handle) : KO_CU_INVALID_VALUE;
     double_ranges_unlock();
     return result;
 }

@@ -10,6 +10,11 @@
  *                          CUDA_VISIBLE_DEVICES; another process's memory on a hidden one can be
  *                          opened, but where FAKECUDA_HIDDEN=0
  *   FAKECUDA_MULTIPROCESSORS=N  each GPU's (4), which say how many blocks kolo's kernels have
+ *   FAKECUDA_NAMES=NAME,...  of the GPUs, the last one that of all behind, too; one for which there
+ *                          is no room is cut off, and has no end then
+ *   FAKECUDA_BYTES=N       of memory that each GPU says it has (1 GiB)
+ *   FAKECUDA_CONTEXTS=N    a process can have contexts made N times in all (no limit); after that
+ *                          there is no memory for one (2)
  *   FAKECUDA_PEERS=N       each N of them that follow each other can be given access to each
  *                          other's memory (all); a kernel that has none and tries it aborts
  *   FAKECUDA_VERSION=V     the driver's version; what came later is missing (13000)
@@ -18,7 +23,9 @@
  *                          the driver that kolo uses aborts, here and below
  *   FAKECUDA_WITHOUT=NAME,...  functions that the driver does not have
  *   FAKECUDA_LONGEST=BYTES memory of more is not to be had at once (2; no limit)
- *   FAKECUDA_DMA_BUF=1     its memory can be had as a dma-buf (0)
+ *   FAKECUDA_DMA_BUF=1     its memory can be had as a dma-buf (0), by the host's pages in which an
+ *                          allocation lies, whatever else lies there; 2: by those alone that are
+ *                          the allocation's from end to end
  *   FAKECUDA_ORDERING=N    what adapters write is seen by a GPU's streams as N says (100: at once;
  *                          0: once it has been flushed, if FAKECUDA_FLUSHES=1)
  *   FAKECUDA_LAZY=1        a kernel that is not loaded yet cannot be started beside a stream of its
@@ -33,6 +40,8 @@
  *                          CUDA_DEVICE_MAX_CONNECTIONS (0: each has its own)
  *   FAKECUDA_DEPTH=N       a stream has room for N operations, and who puts in more waits for it
  *                          (0: no limit; a GPU's have room for about a thousand)
+ *   FAKECUDA_SHUT=1        while a thread waits for that room, no other one's call of the context
+ *                          comes in
  *   FAKECUDA_BLOCKS=1      what is allocated of up to 1 MiB is a part of a block of 2 MiB, which
  *                          goes with the last one; a part's handle opens all of it
  *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
@@ -63,6 +72,7 @@ struct ko_cuda_context {
     struct ko_cuda_stream *legacy; /* the stream whose handle is NULL */
     ko_cu_result fault;            /* by which it has ended (fakecuda_fault); atomic */
     int nawaiting;                 /* threads that wait for its streams; atomic */
+    int ncrowded;                  /* threads that wait for room in one; atomic */
 };
 
 /* ---- door.cc --------------------------------------------------------------------------------- */
@@ -212,6 +222,10 @@ bool double_is_awaiting_streams(int device);
 
 /* Returns when all that has been put into the stream is done, unless it is captured. */
 void double_await_all_of(ko_cu_stream stream);
+
+/* Returns when no other thread waits for room in a stream of the thread's context, if there is
+ * FAKECUDA_SHUT. */
+void double_await_entry(void);
 
 /* Puts a copy of the task, nbytes long, at the stream's end. Doubles of other libraries do so too.
  */

@@ -134,10 +134,29 @@ ko_cu_result double_device(ko_cu_device *device, int ordinal)
     return *device >= 0 ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
 }
 
+/* With its length. */
+static const char *name_of(ko_cu_device device, size_t *length)
+{
+    const char *name = getenv("FAKECUDA_NAMES");
+
+    if (!name)
+        name = "kolo's test double";
+    for (; device > 0 && strchr(name, ','); device--)
+        name = strchr(name, ',') + 1;
+    *length = strcspn(name, ",");
+    return name;
+}
+
 ko_cu_result double_device_name(char *name, int nbytes, ko_cu_device device)
 {
-    snprintf(name, (size_t)nbytes, "kolo's test double");
-    return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+    size_t length;
+    const char *whole = name_of(device, &length);
+
+    if (!double_is_gpu(device))
+        return KO_CU_INVALID_DEVICE;
+    for (size_t i = 0; i < (size_t)nbytes && i <= length; i++)
+        name[i] = i < length ? whole[i] : '\0';
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device device)
@@ -164,7 +183,7 @@ ko_cu_result double_device_attribute(int *value, int attribute, ko_cu_device dev
 
 ko_cu_result double_device_bytes(size_t *nbytes, ko_cu_device device)
 {
-    *nbytes = (size_t)1 << 30;
+    *nbytes = (size_t)double_number("FAKECUDA_BYTES", 1 << 30);
     return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
 }
 
@@ -216,17 +235,41 @@ ko_cu_context double_context_of(int device)
     return &contexts[device];
 }
 
+/* Under the lock: users of each GPU's, and how often one was made. */
+static int nusers[DOUBLE_MOST_DEVICES], nmade;
+
+static bool add_user(ko_cu_device device)
+{
+    const int most = double_number("FAKECUDA_CONTEXTS", -1);
+    bool is_there;
+
+    pthread_mutex_lock(&lock);
+    is_there = nusers[device] || most < 0 || nmade < most;
+    nmade += is_there && !nusers[device];
+    nusers[device] += is_there;
+    pthread_mutex_unlock(&lock);
+    return is_there;
+}
+
 ko_cu_result double_context_retain(ko_cu_context *context, ko_cu_device device)
 {
     if (!double_is_gpu(device))
         return KO_CU_INVALID_DEVICE;
+    if (!add_user(device))
+        return KO_CU_OUT_OF_MEMORY;
     *context = double_context_of(device);
     return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_context_release(ko_cu_device device)
 {
-    return double_is_gpu(device) ? KO_CU_SUCCESS : KO_CU_INVALID_DEVICE;
+    if (!double_is_gpu(device))
+        return KO_CU_INVALID_DEVICE;
+    pthread_mutex_lock(&lock);
+    if (nusers[device])
+        nusers[device]--;
+    pthread_mutex_unlock(&lock);
+    return KO_CU_SUCCESS;
 }
 
 ko_cu_result double_context_current(ko_cu_context *context)

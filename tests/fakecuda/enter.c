@@ -145,5 +145,7 @@ ko_cu_result double_enter(const char *function, const struct double_trait *trait
         return broken;
     if (!is_pure(function) && !double_is_started())
         return KO_CU_NOT_INITIALIZED;
+    if (!trait->outlives)
+        double_await_entry();
     return trait->is_unsafe ? double_capture_forbids() : KO_CU_SUCCESS;
 }

@@ -84,6 +84,24 @@ struct double_range *double_range_touches(const unsigned char *base, size_t nbyt
     return range;
 }
 
+static bool is_around(const struct double_range *range, ko_cu_ptr at, size_t nbytes, size_t grain)
+{
+    const ko_cu_ptr base = (uintptr_t)range->base;
+
+    return (range->kind == DOUBLE_DEVICE || range->kind == DOUBLE_PIECE) && !range->is_managed &&
+           at >= base / grain * grain &&
+           at + nbytes <= (base + range->nbytes + grain - 1) / grain * grain;
+}
+
+struct double_range *double_range_around(ko_cu_ptr at, size_t nbytes, size_t grain)
+{
+    struct double_range *range = list.first;
+
+    while (range && !is_around(range, at, nbytes, grain))
+        range = range->next;
+    return range;
+}
+
 bool double_range_begins(const struct double_range *range, ko_cu_ptr at)
 {
     return range && (uintptr_t)range->base == at;

@@ -48,6 +48,9 @@ void double_ranges_unlock(void);
 struct double_range *double_range_at(ko_cu_ptr at);
 /* One that has any of these bytes, or NULL. */
 struct double_range *double_range_touches(const unsigned char *base, size_t nbytes);
+/* The process's own memory of a GPU that has all of these bytes, or would have if it began and
+ * ended at multiples of grain; NULL: there is none. */
+struct double_range *double_range_around(ko_cu_ptr at, size_t nbytes, size_t grain);
 /* Whether it is one, and begins there. */
 bool double_range_begins(const struct double_range *range, ko_cu_ptr at);
 /* The one that was imported from there, or NULL. */

@@ -271,13 +271,27 @@ static void await_room(ko_cu_stream stream)
     const uint64_t depth = (uint64_t)double_number("FAKECUDA_DEPTH", 0);
     uint64_t n = depth;
 
-    while (depth && n >= depth) {
+    if (!depth)
+        return;
+    __atomic_fetch_add(&stream->context->ncrowded, 1, __ATOMIC_SEQ_CST);
+    while (n >= depth) {
         pthread_mutex_lock(&stream->lock);
         n = stream->entered - stream->finished;
         pthread_mutex_unlock(&stream->lock);
         if (n >= depth)
             double_nap_us(SHORTEST_NAP_US);
     }
+    __atomic_fetch_sub(&stream->context->ncrowded, 1, __ATOMIC_SEQ_CST);
+}
+
+void double_await_entry(void)
+{
+    const ko_cu_context context = double_context();
+
+    if (!context || !double_number("FAKECUDA_SHUT", 0))
+        return;
+    while (__atomic_load_n(&context->ncrowded, __ATOMIC_SEQ_CST))
+        double_nap_us(SHORTEST_NAP_US);
 }
 
 /* The legacy stream would have to wait for those that are captured and wait for it: an error, and

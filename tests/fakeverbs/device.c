@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #pragma GCC visibility push(default)
@@ -363,6 +364,22 @@ struct ko_ib_mr *ibv_reg_mr(struct ko_ib_pd *pd, void *at, size_t nbytes, int ac
 
 static int ndmabufs; /* ever registered; atomic */
 
+/* Where the double of NVIDIA's driver has its dma-bufs begin, the file's offset says. */
+static void *map_dmabuf(int fd, uint64_t offset, size_t nbytes)
+{
+    const off_t begin = lseek(fd, 0, SEEK_CUR);
+    struct stat file;
+    void *mapped;
+
+    if (begin < 0 || fstat(fd, &file) ||
+        offset + nbytes > (uint64_t)(file.st_size - begin)) { /* no pages of it */
+        errno = EINVAL;
+        return NULL;
+    }
+    mapped = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, begin + (off_t)offset);
+    return mapped == MAP_FAILED ? NULL : mapped;
+}
+
 struct ko_ib_mr *ibv_reg_dmabuf_mr(struct ko_ib_pd *pd, uint64_t offset, size_t nbytes, uint64_t at,
                                    int fd, int access)
 {
@@ -374,8 +391,8 @@ struct ko_ib_mr *ibv_reg_dmabuf_mr(struct ko_ib_pd *pd, uint64_t offset, size_t 
         errno = EINVAL;
     if (errno)
         return NULL;
-    mapped = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
-    if (mapped == MAP_FAILED)
+    mapped = map_dmabuf(fd, offset, nbytes);
+    if (!mapped)
         return NULL;
     mr = enter(pd, (void *)(uintptr_t)at, nbytes, access, mapped);
     if (!mr)
