@@ -460,6 +460,14 @@ typedef struct kolo_work kolo_work;
 /* Waits until the work has completed and returns its status. timeout_ms < 0: no limit but that of
  * the call itself. KOLO_E_TIMEOUT from timeout_ms leaves the work running. */
 KOLO_API int kolo_work_wait(kolo_work *work, int timeout_ms);
+/* Waits until any of works[nworks] has completed, which may be of any groups; NULL among them are
+ * passed over. *index is the place in the list of the first that has, whose status is returned, as
+ * kolo_work_wait gives it: free it, and put NULL there. *index is nworks if all are NULL (KOLO_OK),
+ * or if none has completed within timeout_ms (KOLO_E_TIMEOUT; < 0: no limit but those of the calls;
+ * 0: looks once). The ends of messages of one group, or of its collectives, wake the caller; works
+ * of both, of several groups, batches, and what is in a stream, he looks at every millisecond. */
+KOLO_API int kolo_work_wait_any(kolo_work *const *works, size_t nworks, int timeout_ms,
+                                size_t *index);
 /* *done = 1 if completed; then the work's status is returned, else KOLO_OK. */
 KOLO_API int kolo_work_test(kolo_work *work, int *done);
 /* The sentence of a failed work, "" otherwise; valid until it is freed. */
