@@ -245,12 +245,12 @@ typedef struct kolo_group kolo_group;
  *                                           be a "/" before the "?", and use_libuv=, which here
  *                                           means nothing; a host of IPv6 stands in brackets
  *   "file:///path?rank=R&world_size=N"      the store is a file, see kolo_store_open_file
- * timeout_ms is from then on the limit of each call on the group. When it has freed the group, and
- * not before, a process can join again, but under mpirun, mpiexec and srun --mpi only with
- * KOLO_MASTER, or while MPI runs in the process, too. MPI, if its library is loaded before kolo
- * joins, may begin before or after, and takes leave of the launcher; a process in which it never
- * begins does so when it ends by exit or a return from main. Meanwhile kolo_group_duplicate makes
- * another group of the same ranks. */
+ * A world has up to 1048576 ranks. timeout_ms is from then on the limit of each call on the group.
+ * When it has freed the group, and not before, a process can join again, but under mpirun, mpiexec
+ * and srun --mpi only with KOLO_MASTER, or while MPI runs in the process, too. MPI, if its library
+ * is loaded before kolo joins, may begin before or after, and takes leave of the launcher; a
+ * process in which it never begins does so when it ends by exit or a return from main. Meanwhile
+ * kolo_group_duplicate makes another group of the same ranks. */
 KOLO_API int kolo_group_join(const char *method, int timeout_ms, kolo_group **world);
 
 /* The same over a store that the caller hands in and keeps open until the group is freed. Ranks

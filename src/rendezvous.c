@@ -236,9 +236,10 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     if (!store || !world)
         return ko_fail(KOLO_E_INVALID, "kolo_group_join_store: %s is NULL",
                        store ? "world" : "store");
-    if (size < 1 || rank < 0 || rank >= size)
-        return ko_fail(KOLO_E_INVALID, "kolo_group_join_store: rank %d of %d ranks cannot be", rank,
-                       size);
+    if (size < 1 || size > KO_MOST_RANKS || rank < 0 || rank >= size)
+        return ko_fail(KOLO_E_INVALID,
+                       "kolo_group_join_store: rank %d of %d ranks cannot be; a world has up to %d",
+                       rank, size, KO_MOST_RANKS);
     err = ko_config_check();
     if (!err)
         err = ko_config_deadline(&timeout_ms, &deadline);
