@@ -211,6 +211,7 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
                                                    (placement->meeting == KO_MEET_RANK0 ||
                                                     placement->meeting == KO_MEET_NODE0),
                                .has_rounds = outlives_groups(is_own, placement),
+                               .is_in_file = is_own && placement->meeting == KO_MEET_FILE,
                                .rank = placement->rank,
                                .size = placement->size};
     find_place(is_own ? NULL : store, placement, &world->place);
