@@ -64,8 +64,7 @@ enum {
 KOLO_API const char *kolo_status_name(int status);
 
 /* The sentence of the calling thread's last failed call; "" before the first. Valid until the next
- * failing call of the same thread, or one on a group that another rank is done with: that its
- * connection has ended may then stand there, though the call succeeds. kolo_group_free keeps it. */
+ * failing call of the same thread. kolo_group_free keeps it. */
 KOLO_API const char *kolo_last_error(void);
 
 /* Frees what a function of this header says is to be freed with it. NULL is allowed. */

@@ -14,6 +14,7 @@
 #include "status.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,12 +136,17 @@ static int hear_failure(struct ko_channel *channel, int peer, const struct ko_no
 
 static int hear(struct ko_channel *channel, struct ko_port *port)
 {
+    char
+        text[KO_ERROR_TEXT]; /* the thread's, which the end of one who has left is not to replace */
     struct ko_notice notice;
     int err;
 
+    text[0] = 0;
     for (;;) {
         const uint64_t noticed = port->link->noticed;
 
+        if (port->has_left)
+            snprintf(text, sizeof text, "%s", kolo_last_error());
         err = ko_link_hear(port->link, &notice);
         channel->heard += port->link->noticed - noticed;
         if (err == KO_AGAIN)
@@ -149,7 +155,7 @@ static int hear(struct ko_channel *channel, struct ko_port *port)
             ko_channel_unpoll(channel,
                               port); /* matters only to whoever still wants something of it */
             port->polled_fd = port->link->wire->fd;
-            return KOLO_OK;
+            return ko_fail_again(KOLO_OK, text);
         }
         if (err)
             return ko_channel_link_failed(channel, port->link->peer, err);

@@ -13,6 +13,8 @@
 #include "group.h"
 #include "status.h"
 
+#include <stdio.h>
+
 /* Nearly always the lower rank is about to connect. */
 enum { PATIENCE_MS = 20 };
 
@@ -131,12 +133,14 @@ void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port)
     channel->nopening--;
 }
 
-/* The status of an attempt to open a link: KOLO_OK if the failure matters to nobody. */
-static int judge_opening(struct ko_channel *channel, struct ko_port *port, int status)
+/* The status of an attempt to open a link: KOLO_OK if the failure matters to nobody, and then the
+ * thread's text is that from before. */
+static int judge_opening(struct ko_channel *channel, struct ko_port *port, int status,
+                         const char *text)
 {
     if (status == KOLO_E_PEER_LOST && port->is_optional && !port->is_open) {
         ko_channel_give_up(channel, port);
-        return KOLO_OK;
+        return ko_fail_again(KOLO_OK, text);
     }
     return status ? ko_channel_link_failed(channel, port->link->peer, status) : KOLO_OK;
 }
@@ -144,10 +148,12 @@ static int judge_opening(struct ko_channel *channel, struct ko_port *port, int s
 int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port)
 {
     const int peer = port->link->peer;
+    char text[KO_ERROR_TEXT];
     int err = KOLO_OK;
 
     if (port->has_left)
         return KOLO_OK;
+    snprintf(text, sizeof text, "%s", kolo_last_error());
     if (may_claim(channel, port))
         err = claim_from(channel, peer);
     if (!err && is_to_connect(channel, port))
@@ -156,7 +162,7 @@ int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port)
         err = port->opening->transport->drive(port->opening);
     if (!err && port->opening && port->opening->state == KO_WIRE_OPEN)
         err = finish_opening(channel, port);
-    return judge_opening(channel, port, err);
+    return judge_opening(channel, port, err, text);
 }
 
 static int open_link(struct ko_channel *channel, int peer, bool is_optional)

@@ -11,6 +11,8 @@
 #include "mailbox_parts.h"
 #include "portable.h"
 
+#include <stdio.h>
+
 enum { BRIEF_TURNS = 128, COURIER_NAP_MS = 1 };
 
 /* ---- finishing --------------------------------------------------------------------------- */
@@ -76,9 +78,10 @@ static int push_held(struct ko_mailbox *mailbox, int peer, struct ko_link *link)
 }
 
 /* Until nothing moves. A link to oneself has no other end that would wake us when there is room
- * again; and there may be slices behind what the peer tells. */
+ * again; and there may be slices behind what the peer tells. Of one who has left, text is the
+ * thread's before its link ended. */
 static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link,
-                      const struct ko_letter *wanted)
+                      const struct ko_letter *wanted, char text[KO_ERROR_TEXT])
 {
     struct ko_correspondence *with = &mailbox->with[peer];
     uint64_t received, noticed;
@@ -89,6 +92,8 @@ static int drive_link(struct ko_mailbox *mailbox, int peer, struct ko_link *link
         received = link->received;
         noticed = link->noticed;
         with->has_left = mailbox->channel.ports[peer].has_left;
+        if (with->has_left)
+            snprintf(text, KO_ERROR_TEXT, "%s", kolo_last_error());
         err = ko_correspondence_drive(with, link, wanted);
         if (!err && (with->has_more || link->has_notice)) {
             err = ko_channel_listen(&mailbox->channel, peer);
@@ -115,14 +120,16 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     struct ko_correspondence *with = &mailbox->with[peer];
     const bool had_left = mailbox->channel.ports[peer].has_left;
     struct ko_link *link = mailbox->channel.ports[peer].link;
+    char text[KO_ERROR_TEXT];
     int err;
 
     if (!link)
         return KOLO_OK;
+    text[0] = 0;
     err = push_held(mailbox, peer, link);
     if (err)
         return ko_channel_link_failed(&mailbox->channel, peer, err);
-    err = drive_link(mailbox, peer, link, wanted);
+    err = drive_link(mailbox, peer, link, wanted, text);
     ko_mailbox_count_finished(mailbox, peer);
     if (ko_group_check(mailbox->group))
         return ko_group_check(mailbox->group);
@@ -130,7 +137,7 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
         if (ko_correspondence_wants(with))
             return fail_left(mailbox, peer);
         ko_notes_drop(with);
-        return KOLO_OK; /* its end matters to nobody here */
+        return ko_fail_again(KOLO_OK, text); /* its end matters to nobody here */
     }
     if (err)
         return fail(mailbox, peer, err);
