@@ -64,8 +64,7 @@ enum {
 KOLO_API const char *kolo_status_name(int status);
 
 /* The sentence of the calling thread's last failed call; "" before the first. Valid until the next
- * failing call of the same thread, or one on a group that another rank is done with: that its
- * connection has ended may then stand there, though the call succeeds. kolo_group_free keeps it. */
+ * failing call of the same thread. kolo_group_free keeps it. */
 KOLO_API const char *kolo_last_error(void);
 
 /* Frees what a function of this header says is to be freed with it. NULL is allowed. */
@@ -246,12 +245,12 @@ typedef struct kolo_group kolo_group;
  *                                           be a "/" before the "?", and use_libuv=, which here
  *                                           means nothing; a host of IPv6 stands in brackets
  *   "file:///path?rank=R&world_size=N"      the store is a file, see kolo_store_open_file
- * timeout_ms is from then on the limit of each call on the group. When it has freed the group, and
- * not before, a process can join again, but under mpirun, mpiexec and srun --mpi only with
- * KOLO_MASTER, or while MPI runs in the process, too. MPI, if its library is loaded before kolo
- * joins, may begin before or after, and takes leave of the launcher; a process in which it never
- * begins does so when it ends by exit or a return from main. Meanwhile kolo_group_duplicate makes
- * another group of the same ranks. */
+ * A world has up to 1048576 ranks. timeout_ms is from then on the limit of each call on the group.
+ * When it has freed the group, and not before, a process can join again, but under mpirun, mpiexec
+ * and srun --mpi only with KOLO_MASTER, or while MPI runs in the process, too. MPI, if its library
+ * is loaded before kolo joins, may begin before or after, and takes leave of the launcher; a
+ * process in which it never begins does so when it ends by exit or a return from main. Meanwhile
+ * kolo_group_duplicate makes another group of the same ranks. */
 KOLO_API int kolo_group_join(const char *method, int timeout_ms, kolo_group **world);
 
 /* The same over a store that the caller hands in and keeps open until the group is freed. Ranks
@@ -462,6 +461,14 @@ typedef struct kolo_work kolo_work;
 /* Waits until the work has completed and returns its status. timeout_ms < 0: no limit but that of
  * the call itself. KOLO_E_TIMEOUT from timeout_ms leaves the work running. */
 KOLO_API int kolo_work_wait(kolo_work *work, int timeout_ms);
+/* Waits until any of works[nworks] has completed, which may be of any groups; NULL among them are
+ * passed over. *index is the place in the list of the first that has, whose status is returned, as
+ * kolo_work_wait gives it: free it, and put NULL there. *index is nworks if all are NULL (KOLO_OK),
+ * or if none has completed within timeout_ms (KOLO_E_TIMEOUT; < 0: no limit but those of the calls;
+ * 0: looks once). The ends of messages of one group, or of its collectives, wake the caller; works
+ * of both, of several groups, batches, and what is in a stream, he looks at every millisecond. */
+KOLO_API int kolo_work_wait_any(kolo_work *const *works, size_t nworks, int timeout_ms,
+                                size_t *index);
 /* *done = 1 if completed; then the work's status is returned, else KOLO_OK. */
 KOLO_API int kolo_work_test(kolo_work *work, int *done);
 /* The sentence of a failed work, "" otherwise; valid until it is freed. */

@@ -135,9 +135,11 @@ static int hear_failure(struct ko_channel *channel, int peer, const struct ko_no
 
 static int hear(struct ko_channel *channel, struct ko_port *port)
 {
+    char text[KO_ERROR_TEXT]; /* which the end of one who matters to nobody is not to replace */
     struct ko_notice notice;
     int err;
 
+    ko_error_keep(text);
     for (;;) {
         const uint64_t noticed = port->link->noticed;
 
@@ -149,7 +151,7 @@ static int hear(struct ko_channel *channel, struct ko_port *port)
             ko_channel_unpoll(channel,
                               port); /* matters only to whoever still wants something of it */
             port->polled_fd = port->link->wire->fd;
-            return KOLO_OK;
+            return ko_fail_again(KOLO_OK, text);
         }
         if (err)
             return ko_channel_link_failed(channel, port->link->peer, err);

@@ -12,7 +12,6 @@
 #include "clock.h"
 #include "group.h"
 #include "status.h"
-
 /* Nearly always the lower rank is about to connect. */
 enum { PATIENCE_MS = 20 };
 
@@ -142,12 +141,14 @@ bool ko_channel_may_lose(struct ko_channel *channel, int peer)
     return port->has_left;
 }
 
-/* The status of an attempt to open a link: KOLO_OK if the failure matters to nobody. */
-static int judge_opening(struct ko_channel *channel, struct ko_port *port, int status)
+/* The status of an attempt to open a link: KOLO_OK if the failure matters to nobody, and then the
+ * thread's text is that from before. */
+static int judge_opening(struct ko_channel *channel, struct ko_port *port, int status,
+                         const char *text)
 {
     if (status == KOLO_E_PEER_LOST && port->is_optional && !port->is_open) {
         ko_channel_give_up(channel, port);
-        return KOLO_OK;
+        return ko_fail_again(KOLO_OK, text);
     }
     return status ? ko_channel_link_failed(channel, port->link->peer, status) : KOLO_OK;
 }
@@ -155,10 +156,12 @@ static int judge_opening(struct ko_channel *channel, struct ko_port *port, int s
 int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port)
 {
     const int peer = port->link->peer;
+    char text[KO_ERROR_TEXT];
     int err = KOLO_OK;
 
     if (port->has_left)
         return KOLO_OK;
+    ko_error_keep(text);
     if (may_claim(channel, port))
         err = claim_from(channel, peer);
     if (!err && is_to_connect(channel, port))
@@ -167,7 +170,7 @@ int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port)
         err = port->opening->transport->drive(port->opening);
     if (!err && port->opening && port->opening->state == KO_WIRE_OPEN)
         err = finish_opening(channel, port);
-    return judge_opening(channel, port, err);
+    return judge_opening(channel, port, err, text);
 }
 
 static int open_link(struct ko_channel *channel, int peer, bool is_optional)

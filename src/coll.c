@@ -224,9 +224,10 @@ static void run_work(struct kolo_work *work)
     ko_work_complete(work, err);
 }
 
-static void await_work(struct kolo_work *work, const ko_deadline *deadline)
+static void await_work(struct kolo_work *work, const ko_deadline *deadline,
+                       const struct ko_works *others)
 {
-    ko_engine_await(&((struct coll_work *)work)->group->engine, work, deadline);
+    ko_engine_await(&((struct coll_work *)work)->group->engine, work, deadline, others);
 }
 
 /* Copies a list of blocks. */
@@ -279,6 +280,7 @@ static int submit(kolo_group *group, const struct ko_call *call, kolo_work **wor
         return KOLO_E_NOMEM;
     w->work.run = run_work;
     w->work.await = await_work;
+    w->work.place = &group->engine;
     w->group = group;
     w->call = *call;
     if (call->is_streamed) {

@@ -140,13 +140,13 @@ int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work)
 }
 
 void ko_engine_await(struct ko_engine *engine, const struct kolo_work *work,
-                     const ko_deadline *deadline)
+                     const ko_deadline *deadline, const struct ko_works *others)
 {
     const struct timespec until = ko_deadline_timespec(deadline);
 
     pthread_mutex_lock(&engine->lock);
     engine->nawaiting++;
-    while (!atomic_load(&work->is_done) && !ko_deadline_passed(deadline))
+    while (!ko_work_is_over(work, others) && !ko_deadline_passed(deadline))
         pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
     engine->nawaiting--;
     if (engine->is_stopping)

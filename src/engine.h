@@ -64,9 +64,10 @@ bool ko_engine_is_busy(struct ko_engine *engine);
  * the engine is closed. */
 int ko_engine_submit(struct ko_engine *engine, struct kolo_work *work);
 
-/* Waits until a work that was submitted is done, or for the deadline. */
+/* Waits until a work that was submitted is done, or another of the engine's among `others`, or for
+ * the deadline. The engine is such works' place. */
 void ko_engine_await(struct ko_engine *engine, const struct kolo_work *work,
-                     const ko_deadline *deadline);
+                     const ko_deadline *deadline, const struct ko_works *others);
 
 /* Waits for what runs, fails what is queued with KOLO_E_ABORTED, gives the thread back; those who
  * await a work have left the engine then. The turn can still be taken. */

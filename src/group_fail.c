@@ -144,11 +144,15 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
 static bool read_failure(kolo_group *group, struct ko_failure *failure)
 {
     struct ko_request check = {.op = KO_STORE_CHECK}, get = {.op = KO_STORE_GET};
+    char text[KO_ERROR_TEXT]; /* the thread's: a store that has gone is no failed call of its */
     struct ko_reply reply;
     bool is_whole;
 
-    if (ask_store(group, &check, &reply) || !reply.number || ask_store(group, &get, &reply))
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    if (ask_store(group, &check, &reply) || !reply.number || ask_store(group, &get, &reply)) {
+        (void)ko_fail_again(KOLO_OK, text);
         return false;
+    }
     is_whole = reply.nbytes == sizeof *failure;
     if (is_whole)
         memcpy(failure, reply.value, sizeof *failure);

@@ -88,13 +88,15 @@ static int await_settled(kolo_group *group, const struct ko_gpu_mark *mark,
                : KOLO_E_TIMEOUT;
 }
 
-static void await_streamed(struct kolo_work *work, const ko_deadline *deadline)
+static void await_streamed(struct kolo_work *work, const ko_deadline *deadline,
+                           const struct ko_works *others)
 {
     struct ko_streamed *streamed = (struct ko_streamed *)work;
     kolo_group *group = streamed->group;
     struct ko_gpu_mark *mark = begin_asking(streamed);
     int err;
 
+    (void)others; /* they have no place */
     if (!mark)
         return;
     err = ko_gpu_await_mark(group->gpu, mark, deadline);
@@ -154,7 +156,7 @@ bool ko_streamed_any(kolo_group *group)
     bool is_done = true;
 
     while (streamed && is_done) {
-        await_streamed(&streamed->work, &now);
+        await_streamed(&streamed->work, &now, NULL);
         is_done = atomic_load(&streamed->work.is_done);
         ko_work_release(&streamed->work);
         streamed = is_done ? find_any(group) : NULL;
@@ -168,7 +170,7 @@ void ko_streamed_end(kolo_group *group)
     struct ko_streamed *streamed;
 
     while ((streamed = find_any(group))) {
-        await_streamed(&streamed->work, &never);
+        await_streamed(&streamed->work, &never, NULL);
         ko_work_release(&streamed->work);
     }
 }

@@ -24,19 +24,21 @@ static void write_key(const kolo_group *group, int rank, char *key)
     snprintf(key, KEY_BYTES, "waits/%016llx/%d", (unsigned long long)group->id, rank);
 }
 
-/* On this rank's key. */
+/* On this rank's key. That it could not be said is no failed call of the thread's. */
 static void ask_store(kolo_group *group, struct ko_request *request)
 {
     const ko_deadline deadline = ko_deadline_in(STORE_MS);
     struct ko_endpoint *endpoint = group->endpoint;
     struct ko_reply reply;
-    char key[KEY_BYTES];
+    char key[KEY_BYTES], text[KO_ERROR_TEXT];
 
     if (!ko_endpoint_may_ask(group->endpoint))
         return;
+    snprintf(text, sizeof text, "%s", kolo_last_error());
     write_key(group, group->rank, key);
     (void)ko_endpoint_after_asking(
         endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, &reply));
+    (void)ko_fail_again(KOLO_OK, text);
 }
 
 void ko_waits_tell(kolo_group *group, const struct ko_waits_word *word)

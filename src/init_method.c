@@ -29,7 +29,7 @@ static int parse_query(char *query, struct ko_placement *placement)
         if (!strncmp(item, "rank=", 5))
             err = ko_config_whole("rank", item + 5, 0, INT_MAX, &placement->rank);
         else if (!strncmp(item, "world_size=", 11))
-            err = ko_config_whole("world_size", item + 11, 1, INT_MAX, &placement->size);
+            err = ko_config_whole("world_size", item + 11, 1, KO_MOST_RANKS, &placement->size);
         else if (strncmp(item, "use_libuv=", 10) != 0) /* PyTorch's, of its own server */
             err = ko_fail(KOLO_E_INVALID, "an init method takes rank and world_size, not \"%s\"",
                           item);

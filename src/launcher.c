@@ -183,7 +183,7 @@ static int read_rank(char *const *environment, const struct row *row,
 
     if (find_missing(environment, row, &other))
         return fail_half_set(environment, row);
-    err = ko_config_whole(size, look_up(environment, size), 1, INT_MAX, &placement->size);
+    err = ko_config_whole(size, look_up(environment, size), 1, KO_MOST_RANKS, &placement->size);
     if (err)
         return err;
     placement->launcher = row->launcher;

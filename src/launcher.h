@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Of a world: a larger one is a mistake, which is told before each rank makes lists of the others.
+ */
+enum { KO_MOST_RANKS = 1 << 20 };
+
 enum { KO_HOST_TEXT = 256, KO_JOB_TEXT = 320, KO_PLACEMENT_TEXT = 640, KO_WARNING_TEXT = 256 };
 
 /* How the ranks find the store. */

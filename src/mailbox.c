@@ -267,7 +267,7 @@ int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *npos
     }
     for (size_t i = 0; i < *nposted; i++)
         if (!atomic_load(&letters[i].work.is_done))
-            ko_mailbox_await_locked(mailbox, &letters[i], NULL);
+            ko_mailbox_await_locked(mailbox, &letters[i], NULL, NULL);
     ko_biased_lock_give(&mailbox->lock);
     return err;
 }
@@ -297,7 +297,7 @@ static int probe_locked(struct ko_mailbox *mailbox, struct ko_letter *probe,
     if (err)
         return err;
     count_found(mailbox, probe);
-    ko_mailbox_await_locked(mailbox, probe, deadline);
+    ko_mailbox_await_locked(mailbox, probe, deadline, NULL);
     if (!atomic_load(&probe->work.is_done)) {
         ko_desk_remove_probe(&mailbox->desk, probe);
         mailbox->nopen--;
@@ -367,12 +367,13 @@ void ko_mailbox_give_back(kolo_group *group, bool is_any)
     ko_biased_lock_give(&mailbox->lock);
 }
 
-void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline)
+void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline,
+                      const struct ko_works *others)
 {
     struct ko_mailbox *mailbox = ko_mailbox_existing(letter->group);
 
     ko_biased_lock_take(&mailbox->lock);
-    ko_mailbox_await_locked(mailbox, letter, deadline);
+    ko_mailbox_await_locked(mailbox, letter, deadline, others);
     ko_biased_lock_give(&mailbox->lock);
 }
 

@@ -87,9 +87,10 @@ int ko_mailbox_exchange(struct ko_letter *letters, size_t nletters, size_t *npos
 /* Sends at once what has been held back so that several messages go together. */
 void ko_mailbox_push(kolo_group *group);
 
-/* Waits until the letter is done, or the deadline (NULL: none but the group's own limit). Past that
- * limit the group fails. */
-void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline);
+/* Waits until the letter is done, or another of the mailbox's among `others` (NULL: none matter),
+ * or the deadline (NULL: none but the group's own limit). Past that limit the group fails. */
+void ko_mailbox_await(struct ko_letter *letter, const ko_deadline *deadline,
+                      const struct ko_works *others);
 
 /* Posts a probe and waits until it is done, or the deadline (NULL: the group's own limit, past
  * which the group fails); then *found says whether there is a message. */

@@ -115,10 +115,12 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
     struct ko_correspondence *with = &mailbox->with[peer];
     const bool had_left = mailbox->channel.ports[peer].has_left;
     struct ko_link *link = mailbox->channel.ports[peer].link;
+    char text[KO_ERROR_TEXT];
     int err;
 
     if (!link)
         return KOLO_OK;
+    ko_error_keep(text);
     err = push_held(mailbox, peer, link);
     if (err)
         return ko_channel_link_failed(&mailbox->channel, peer, err);
@@ -130,7 +132,7 @@ int ko_mailbox_drive_peer(struct ko_mailbox *mailbox, int peer, const struct ko_
         if (ko_correspondence_wants(with))
             return fail_left(mailbox, peer);
         ko_notes_drop(with);
-        return KOLO_OK; /* its end matters to nobody here */
+        return ko_fail_again(KOLO_OK, text); /* its end matters to nobody here */
     }
     if (err)
         return fail(mailbox, peer, err);
@@ -251,7 +253,8 @@ static int look_in_passing(struct ko_mailbox *mailbox)
 static void ask_gpu(struct ko_mailbox *mailbox, const struct ko_letter *letter)
 {
     enum { ASK_NS = 50000000 };
-    const bool is_on_gpu = letter->placed || letter->relay;
+    const bool is_on_gpu =
+        letter->placed || letter->relay; /* no work is: it is not one of several */
     const int64_t now_ns = is_on_gpu ? ko_now_ns() : 0;
     int err;
 
@@ -265,8 +268,9 @@ static void ask_gpu(struct ko_mailbox *mailbox, const struct ko_letter *letter)
     ko_mailbox_fail_all(mailbox);
 }
 
-static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *letter,
-                             const ko_deadline *deadline, const ko_deadline *limit)
+static void drive_until_over(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                             const struct ko_works *others, const ko_deadline *deadline,
+                             const ko_deadline *limit)
 {
     struct ko_letter_wait waiting = {
         .wait = {.deadline = limit,
@@ -276,12 +280,13 @@ static void drive_until_done(struct ko_mailbox *mailbox, struct ko_letter *lette
                  .tag = letter->tag,
                  .describe = ko_mailbox_describe_wait},
         .mailbox = mailbox,
-        .letter = letter};
+        .letter = letter,
+        .others = others};
     struct ko_wait *wait = &waiting.wait;
 
     mailbox->is_driven = true;
-    while (!atomic_load(&letter->work.is_done) && !ko_mailbox_drive(mailbox, letter)) {
-        if (atomic_load(&letter->work.is_done))
+    while (!ko_work_is_over(&letter->work, others) && !ko_mailbox_drive(mailbox, letter)) {
+        if (ko_work_is_over(&letter->work, others))
             break;
         if (ko_deadline_passed(deadline)) { /* perhaps before there was a sleep that would tell */
             if (ko_deadline_passed(limit) ? ko_channel_look_around(&mailbox->channel, wait)
@@ -313,20 +318,23 @@ static void wait_for_driver(struct ko_mailbox *mailbox, const ko_deadline *deadl
 
 /* Most messages come within microseconds: looks for them without asking for the time, or for what
  * other peers may want. */
-static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter)
+static bool drive_briefly(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                          const struct ko_works *others)
 {
-    if (letter->peer >= 0)
+    const bool is_of_one = letter->peer >= 0 && !others;
+
+    if (is_of_one)
         ko_channel_watch_closely(&mailbox->channel, letter->peer);
-    for (int turn = 0; turn < BRIEF_TURNS && !atomic_load(&letter->work.is_done); turn++) {
-        if (letter->peer < 0 ? ko_mailbox_drive(mailbox, letter)
-                             : ko_mailbox_drive_peer(mailbox, letter->peer, letter)) {
+    for (int turn = 0; turn < BRIEF_TURNS && !ko_work_is_over(&letter->work, others); turn++) {
+        if (is_of_one ? ko_mailbox_drive_peer(mailbox, letter->peer, letter)
+                      : ko_mailbox_drive(mailbox, letter)) {
             ko_mailbox_fail_all(mailbox);
             break;
         }
-        if (!atomic_load(&letter->work.is_done))
+        if (!ko_work_is_over(&letter->work, others))
             ko_pause();
     }
-    return atomic_load(&letter->work.is_done);
+    return ko_work_is_over(&letter->work, others);
 }
 
 /* To ko_mailbox_free, with the lock: the mailbox may go as soon as that has been given away. */
@@ -338,7 +346,7 @@ static void tell_that_one_left(struct ko_mailbox *mailbox)
 
 /* The slow part of await, with the lock. */
 static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
-                       const ko_deadline *wanted)
+                       const struct ko_works *others, const ko_deadline *wanted)
 {
     ko_deadline limit = ko_deadline_in(kolo_group_timeout(letter->group));
     const ko_deadline *deadline = wanted ? wanted : &limit;
@@ -348,10 +356,10 @@ static void await_long(struct ko_mailbox *mailbox, struct ko_letter *letter,
         ko_channel_wake(&mailbox->channel); /* the courier makes way */
     do {
         if (!mailbox->is_driven)
-            drive_until_done(mailbox, letter, deadline, &limit);
+            drive_until_over(mailbox, letter, others, deadline, &limit);
         else
             wait_for_driver(mailbox, deadline, letter);
-    } while (!atomic_load(&letter->work.is_done) && !(wanted && ko_deadline_passed(wanted)));
+    } while (!ko_work_is_over(&letter->work, others) && !(wanted && ko_deadline_passed(wanted)));
     mailbox->nusers--;
     if (mailbox->is_stopping)
         tell_that_one_left(mailbox);
@@ -436,14 +444,32 @@ void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *lette
 
 /* ---- waiting for a letter ------------------------------------------------------------------ */
 
-void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
-                             const ko_deadline *deadline)
+/* Of several, a receive from any rank if there is one: only who waits for it hears that there is no
+ * other rank any more. */
+static struct ko_letter *choose(struct ko_letter *letter, const struct ko_works *others)
 {
-    if (atomic_load(&letter->work.is_done))
+    struct ko_letter *chosen = letter;
+
+    for (size_t i = 0; i < others->n && chosen->peer >= 0; i++) {
+        kolo_work *work = others->list[i];
+
+        if (work && work->place == letter->work.place && !atomic_load(&work->is_done))
+            chosen = (struct ko_letter *)work;
+    }
+    return chosen->peer < 0 ? chosen : letter;
+}
+
+void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
+                             const ko_deadline *deadline, const struct ko_works *others)
+{
+    if (ko_work_is_over(&letter->work, others))
         return;
     mailbox->visits++;
-    if (mailbox->is_driven || mailbox->channel.is_crowded || !drive_briefly(mailbox, letter))
-        await_long(mailbox, letter, deadline);
+    if (others)
+        letter = choose(letter, others);
+    if (mailbox->is_driven || mailbox->channel.is_crowded ||
+        !drive_briefly(mailbox, letter, others))
+        await_long(mailbox, letter, others, deadline);
     if (mailbox->desk.nnotes)
         ko_mailbox_attend(mailbox, letter);
 }

@@ -63,7 +63,8 @@ struct ko_letter_wait {
     struct ko_wait wait; /* first */
     const struct ko_mailbox *mailbox;
     const struct ko_letter *letter;
-    char what[128]; /* of the wait, once it is described */
+    const struct ko_works *others; /* NULL, or the letter is one of these */
+    char what[192];                /* of the wait, once it is described */
 };
 
 /* ko_wait.describe, of these. */
@@ -74,7 +75,7 @@ int ko_mailbox_fail_alone(struct ko_mailbox *mailbox, const struct ko_letter *re
 
 /* ko_mailbox_await; a letter that is done costs a look. */
 void ko_mailbox_await_locked(struct ko_mailbox *mailbox, struct ko_letter *letter,
-                             const ko_deadline *deadline);
+                             const ko_deadline *deadline, const struct ko_works *others);
 
 /* Sees to it that the letter gets on, and peers hear of others, even if nobody waits for it. */
 void ko_mailbox_attend(struct ko_mailbox *mailbox, const struct ko_letter *letter);

@@ -18,17 +18,29 @@ static const char *why_not_sent(const struct ko_mailbox *mailbox, const struct k
                : ", for which its KOLO_UNEXPECTED_BYTES had no room and which is not yet received,";
 }
 
+static size_t count_works(const struct ko_works *works)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < works->n; i++)
+        n += works->list[i] != NULL;
+    return n;
+}
+
 static void describe_letter(struct ko_letter_wait *waiting)
 {
     const struct ko_letter *letter = waiting->letter;
-    char tag[KO_TAG_TEXT];
+    char tag[KO_TAG_TEXT], others[64] = "";
 
     ko_channel_describe_tag(letter->tag, tag);
+    if (waiting->others)
+        snprintf(others, sizeof others, "for any of %zu works, one of them ",
+                 count_works(waiting->others));
     if (letter->is_send)
-        snprintf(waiting->what, sizeof waiting->what, "to send a message%s%s to", tag,
+        snprintf(waiting->what, sizeof waiting->what, "%sto send a message%s%s to", others, tag,
                  why_not_sent(waiting->mailbox, letter));
     else
-        snprintf(waiting->what, sizeof waiting->what, "for a message%s from", tag);
+        snprintf(waiting->what, sizeof waiting->what, "%sfor a message%s from", others, tag);
     waiting->wait.what = waiting->what;
 }
 

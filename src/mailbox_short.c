@@ -76,7 +76,7 @@ static __attribute__((noinline)) int await_rest(struct ko_mailbox *mailbox, int 
     ko_work_init(&letter.work);
     ko_correspondence_enter_given(&mailbox->with[to], &letter, mailbox->channel.ports[to].link);
     mailbox->nopen++;
-    ko_mailbox_await_locked(mailbox, &letter, NULL);
+    ko_mailbox_await_locked(mailbox, &letter, NULL, NULL);
     err = ko_work_result(&letter.work);
     ko_work_clear(&letter.work);
     return err;

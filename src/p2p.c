@@ -32,9 +32,10 @@ static inline int check(const char *name, kolo_group *group, const kolo_p2p *op)
     return ko_group_check_rank(group, op->peer, "the sender");
 }
 
-static void await(struct kolo_work *work, const ko_deadline *deadline)
+static void await(struct kolo_work *work, const ko_deadline *deadline,
+                  const struct ko_works *others)
 {
-    ko_mailbox_await((struct ko_letter *)work, deadline);
+    ko_mailbox_await((struct ko_letter *)work, deadline, others);
 }
 
 static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op,
@@ -42,6 +43,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
 {
     ko_work_init(&letter->work);
     letter->work.await = await;
+    letter->work.place = &group->mailbox;
     letter->group = group;
     letter->is_send = op->is_send;
     letter->peer = op->peer;
@@ -371,14 +373,16 @@ struct batch {
     struct ko_letter letters[];
 };
 
-static void await_batch(struct kolo_work *work, const ko_deadline *deadline)
+static void await_batch(struct kolo_work *work, const ko_deadline *deadline,
+                        const struct ko_works *others)
 {
     struct batch *batch = (struct batch *)work;
     bool is_done = true;
 
+    (void)others; /* they have no place */
     for (size_t i = 0; i < batch->nletters && is_done; i++) {
         if (!atomic_load(&batch->letters[i].work.is_done))
-            ko_mailbox_await(&batch->letters[i], deadline);
+            ko_mailbox_await(&batch->letters[i], deadline, NULL);
         is_done = atomic_load(&batch->letters[i].work.is_done);
     }
     if (is_done && !atomic_exchange(&batch->is_judged, true))
@@ -412,7 +416,7 @@ static int start_at_once(kolo_group *group, const kolo_p2p *ops, size_t nops, ko
     err = post_batch(group, ops, nops, batch);
     if (err) { /* the group has failed, and with it what was posted */
         for (size_t i = 0; i < batch->nletters; i++)
-            ko_mailbox_await(&batch->letters[i], NULL);
+            ko_mailbox_await(&batch->letters[i], NULL, NULL);
         err = judge(batch->letters, batch->nletters, err);
         ko_work_release(&batch->work);
         return err;

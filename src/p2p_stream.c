@@ -112,9 +112,10 @@ static void run_behind(struct kolo_work *work)
     ko_work_complete(work, err);
 }
 
-static void await_behind(struct kolo_work *work, const ko_deadline *deadline)
+static void await_behind(struct kolo_work *work, const ko_deadline *deadline,
+                         const struct ko_works *others)
 {
-    ko_engine_await(&((struct ko_behind *)work)->group->behind, work, deadline);
+    ko_engine_await(&((struct ko_behind *)work)->group->behind, work, deadline, others);
 }
 
 static struct ko_behind *make(kolo_group *group, const struct list *list, ko_p2p_carry *carry)
@@ -127,6 +128,7 @@ static struct ko_behind *make(kolo_group *group, const struct list *list, ko_p2p
         return NULL;
     made->work.run = run_behind;
     made->work.await = await_behind;
+    made->work.place = &group->behind;
     made->group = group;
     made->carry = carry;
     made->mark = NULL;

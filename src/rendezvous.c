@@ -211,6 +211,7 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
                                                    (placement->meeting == KO_MEET_RANK0 ||
                                                     placement->meeting == KO_MEET_NODE0),
                                .has_rounds = outlives_groups(is_own, placement),
+                               .is_in_file = is_own && placement->meeting == KO_MEET_FILE,
                                .rank = placement->rank,
                                .size = placement->size};
     find_place(is_own ? NULL : store, placement, &world->place);
@@ -244,9 +245,10 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     if (!store || !world)
         return ko_fail(KOLO_E_INVALID, "kolo_group_join_store: %s is NULL",
                        store ? "world" : "store");
-    if (size < 1 || rank < 0 || rank >= size)
-        return ko_fail(KOLO_E_INVALID, "kolo_group_join_store: rank %d of %d ranks cannot be", rank,
-                       size);
+    if (size < 1 || size > KO_MOST_RANKS || rank < 0 || rank >= size)
+        return ko_fail(KOLO_E_INVALID,
+                       "kolo_group_join_store: rank %d of %d ranks cannot be; a world has up to %d",
+                       rank, size, KO_MOST_RANKS);
     err = ko_config_check();
     if (!err)
         err = ko_config_deadline(&timeout_ms, &deadline);

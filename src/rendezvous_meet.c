@@ -223,6 +223,21 @@ static int take_verdict(struct ko_world *world)
     return err;
 }
 
+bool ko_world_is_refused(kolo_store *keys, char text[KO_ERROR_TEXT])
+{
+    void *value;
+    size_t nbytes;
+    bool is_refused;
+
+    if (kolo_store_get(keys, "all", &value, &nbytes))
+        return false;
+    is_refused = nbytes > 0 && *(char *)value == REFUSED;
+    if (is_refused)
+        snprintf(text, KO_ERROR_TEXT, "%s", (char *)value + 1);
+    kolo_free(value);
+    return is_refused;
+}
+
 int ko_world_end_round(kolo_store *keys)
 {
     int err = say_first(keys, "all", (kolo_bytes){(char[]){OVER}, 1});

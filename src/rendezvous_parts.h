@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "kolo.h"
 #include "launcher.h"
+#include "status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +29,7 @@ struct ko_world {
     bool is_kept_here;     /* the store, at an address of the loopback */
     bool may_meet_earlier; /* at an address that an earlier group has used too */
     bool has_rounds;       /* the store outlives groups: see rendezvous_rounds.c */
+    bool is_in_file;       /* the store, which is this job's then */
     int64_t round, stale;  /* this one, and the last that is known to be none of ours */
     int rank, size;
 
@@ -47,6 +49,9 @@ int ko_world_open_round(struct ko_world *world, const char *prefix, const ko_dea
 
 /* Sends the ranks that wait in a round, whose keys these are, to a later one. */
 int ko_world_end_round(kolo_store *keys);
+
+/* Whether the verdict of a round, which has one, is a refusal; then text says why. */
+bool ko_world_is_refused(kolo_store *keys, char text[KO_ERROR_TEXT]);
 
 /* Closes its stores. NULL is allowed. */
 void ko_world_free(struct ko_world *world);

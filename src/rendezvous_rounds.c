@@ -6,12 +6,20 @@
  * takes part in the newest unless it has a verdict, or a process of its number, already. Only rank
  * 0 gives a round its verdict: nobody can join one whose rank 0 is gone, and who waits in such a
  * one is sent on by the next rank 0.
+ *
+ * A round in which the ranks were refused may be this job's, if this rank is late, or what one left
+ * that was then started again with better settings. In a file, which nobody starts anything from,
+ * who was not in it gives the next rank 0 a while, and then takes the refusal for its own.
  */
+#include "log.h"
 #include "rendezvous_parts.h"
+#include "rendezvous_roster.h"
 #include "status.h"
 #include "store.h"
 
 #include <stdio.h>
+
+enum { ANEW_MS = 3000 };
 
 static int open_keys_of(kolo_store *rounds, int64_t round, kolo_store **keys)
 {
@@ -71,6 +79,38 @@ static int await_next(const struct ko_world *world, kolo_store *rounds, const ko
         ko_deadline_source(deadline));
 }
 
+/* Whether the ranks were refused in the last stale round, to which this one had not come. */
+static bool was_refused(const struct ko_world *world, kolo_store *rounds, char why[KO_ERROR_TEXT])
+{
+    char key[32];
+    const char *const come[] = {key};
+    kolo_store *keys;
+    int has_come = 1;
+    bool was;
+
+    if (!world->stale || open_keys_of(rounds, world->stale, &keys))
+        return false;
+    ko_roster_key(world->rank, key, sizeof key);
+    was = ko_world_is_refused(keys, why) && !kolo_store_check(keys, come, 1, &has_come);
+    kolo_store_close(keys);
+    return was && !has_come;
+}
+
+static int await_anew(const struct ko_world *world, kolo_store *rounds, const ko_deadline *deadline,
+                      const char *why)
+{
+    const ko_deadline soon = ko_deadline_within(deadline, ANEW_MS);
+    int err;
+
+    ko_log_hush(true);
+    err = await_next(world, rounds, &soon);
+    ko_log_hush(false);
+    return err == KOLO_E_TIMEOUT
+               ? ko_fail(KOLO_E_INVALID, "before rank %d came, all were refused: %s", world->rank,
+                         why)
+               : err;
+}
+
 /* KO_AGAIN: the newest is stale. */
 static int look(struct ko_world *world, kolo_store *rounds)
 {
@@ -91,10 +131,13 @@ static int look(struct ko_world *world, kolo_store *rounds)
 
 static int find(struct ko_world *world, kolo_store *rounds, const ko_deadline *deadline)
 {
+    char why[KO_ERROR_TEXT];
     int err;
 
     while ((err = look(world, rounds)) == KO_AGAIN) {
-        err = await_next(world, rounds, deadline);
+        err = world->is_in_file && was_refused(world, rounds, why)
+                  ? await_anew(world, rounds, deadline, why)
+                  : await_next(world, rounds, deadline);
         if (err)
             return err;
     }

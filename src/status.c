@@ -105,6 +105,11 @@ int ko_fail_again(int status, const char *text)
     return status;
 }
 
+void ko_error_keep(char text[KO_ERROR_TEXT])
+{
+    memcpy(text, error_text, *error_text ? KO_ERROR_TEXT : 1);
+}
+
 static void *allocated(void *memory, size_t nbytes, const char *what)
 {
     if (!memory)

@@ -27,6 +27,9 @@ int ko_fail_errno(int error, const char *format, ...) __attribute__((cold, forma
  * that another thread or rank decided. text may be the thread's own text. */
 int ko_fail_again(int status, const char *text);
 
+/* Keeps the thread's text for that, for who goes on after a call that may fail; it is mostly "". */
+void ko_error_keep(char text[KO_ERROR_TEXT]);
+
 /* A failure's code is never KOLO_OK. Said here so that compilers and analyzers know that an output
  * is set whenever the code says so. */
 static inline int ko_failed(int status)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * store_walls.h: of a table, what keeps small pieces of memory that it gives back from going back
- * to the system all at once. Threads as store_table.h says.
+ * to the system all at once. What they take is not counted in KOLO_STORE_BYTES: of each 512 KiB of
+ * small values it is as much as the last of them, of which a page is in memory. Threads as
+ * store_table.h says.
  */
 #ifndef KO_STORE_WALLS_H
 #define KO_STORE_WALLS_H

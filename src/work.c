@@ -34,6 +34,7 @@ void ko_work_init(struct kolo_work *work)
     work->completed_ns = 0;
     work->run = NULL;
     work->await = NULL;
+    work->place = NULL;
     work->next = NULL;
 }
 
@@ -108,7 +109,7 @@ int kolo_work_wait(kolo_work *work, int timeout_ms)
     if (is_of_parent(work))
         return fail_of_parent();
     deadline = ko_deadline_in(timeout_ms < 0 ? INT_MAX : timeout_ms);
-    work->await(work, &deadline);
+    work->await(work, &deadline, NULL);
     if (!atomic_load(&work->is_done))
         return ko_fail(KOLO_E_TIMEOUT, "the work was not done within %d ms; it goes on",
                        timeout_ms);
@@ -125,10 +126,116 @@ int kolo_work_test(kolo_work *work, int *done)
         return fail_of_parent();
     if (!atomic_load(&work->is_done)) {
         now = ko_deadline_in(0);
-        work->await(work, &now);
+        work->await(work, &now, NULL);
     }
     *done = atomic_load(&work->is_done);
     return *done ? ko_work_result(work) : KOLO_OK;
+}
+
+/* ---- any of several ------------------------------------------------------------------------ */
+
+enum { LOOK_MS = 1 };
+
+size_t ko_works_find_done(const struct ko_works *works)
+{
+    size_t i = 0;
+
+    while (i < works->n && !(works->list[i] && atomic_load(&works->list[i]->is_done)))
+        i++;
+    return i;
+}
+
+/* The next one behind `at` in the list, which goes round; NULL: all are. */
+static size_t find_next(const struct ko_works *works, size_t at)
+{
+    size_t i = 0;
+
+    do
+        at = at + 1 < works->n ? at + 1 : 0;
+    while (!works->list[at] && ++i < works->n);
+    return at;
+}
+
+/* Whether who waits for one of them sees the end of any. */
+static bool are_of_one_place(const struct ko_works *works)
+{
+    const kolo_work *one = NULL;
+    bool are = true;
+
+    for (size_t i = 0; i < works->n && are; i++) {
+        const kolo_work *work = works->list[i];
+
+        are = !work || (work->place && (!one || work->place == one->place));
+        one = work ? work : one;
+    }
+    return are;
+}
+
+/* Each place is looked at once, for as long as it does not wait. */
+static void look_at_all(const struct ko_works *works)
+{
+    const ko_deadline now = ko_deadline_in(0);
+    const void *place = NULL;
+
+    for (size_t i = 0; i < works->n; i++) {
+        kolo_work *work = works->list[i];
+
+        if (work && !(place && work->place == place) && !atomic_load(&work->is_done))
+            work->await(work, &now, works);
+        place = work ? work->place : place;
+    }
+}
+
+/* No thread can sleep at several places: it does so at each in turn, and not for long. */
+static void await_scattered(const struct ko_works *works, const ko_deadline *deadline)
+{
+    size_t at = works->n - 1;
+
+    do {
+        const ko_deadline soon = ko_deadline_within(deadline, LOOK_MS);
+
+        look_at_all(works);
+        at = find_next(works, at);
+        if (ko_works_find_done(works) == works->n)
+            works->list[at]->await(works->list[at], &soon, works);
+    } while (ko_works_find_done(works) == works->n && !ko_deadline_passed(deadline));
+}
+
+static bool has_one_of_parent(const struct ko_works *works)
+{
+    size_t i = 0;
+
+    while (i < works->n && !(works->list[i] && is_of_parent(works->list[i])))
+        i++;
+    return i < works->n;
+}
+
+int kolo_work_wait_any(kolo_work *const *list, size_t nworks, int timeout_ms, size_t *index)
+{
+    const struct ko_works works = {list, nworks};
+    ko_deadline deadline;
+    size_t first;
+
+    if (!index || (nworks && !list))
+        return ko_fail(KOLO_E_INVALID, "kolo_work_wait_any: %s is NULL", index ? "works" : "index");
+    *index = ko_works_find_done(&works);
+    if (*index < nworks)
+        return ko_work_result(list[*index]);
+    first = nworks ? find_next(&works, nworks - 1) : 0;
+    if (first == nworks || !list[first])
+        return KOLO_OK;
+    if (has_one_of_parent(&works))
+        return fail_of_parent();
+    deadline = ko_deadline_in(timeout_ms < 0 ? INT_MAX : timeout_ms);
+    if (are_of_one_place(&works))
+        list[first]->await(list[first], &deadline, &works);
+    else
+        await_scattered(&works, &deadline);
+    *index = ko_works_find_done(&works);
+    return *index < nworks
+               ? ko_work_result(list[*index])
+               : ko_fail(KOLO_E_TIMEOUT, "none of the works was done within %d ms; they go on",
+                         timeout_ms);
 }
 
 const char *kolo_work_error(const kolo_work *work)

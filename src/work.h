@@ -13,6 +13,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+/* A list that a thread waits for: until one of them is done. NULL are those that it has no more. */
+struct ko_works {
+    kolo_work *const *list;
+    size_t n;
+};
+
 struct kolo_work {
     atomic_int users;
     atomic_bool is_done; /* set last: then status, text and completed_ns stand */
@@ -21,8 +27,11 @@ struct kolo_work {
     char *text;                          /* of an error; NULL: none, or no memory for it */
     int64_t completed_ns;                /* of works that an engine runs */
     void (*run)(struct kolo_work *work); /* engine: does the work and completes it */
-    /* Waits until done or the deadline; returns in either case. */
-    void (*await)(struct kolo_work *work, const ko_deadline *deadline);
+    /* Waits until done or the deadline; returns in either case, and when one of `others` is done
+     * (NULL: none matter) that has the same `place`, but not if that is NULL. */
+    void (*await)(struct kolo_work *work, const ko_deadline *deadline,
+                  const struct ko_works *others);
+    const void *place;      /* where it is waited for: only compared */
     struct kolo_work *next; /* in the queue of whoever carries it out */
 };
 
@@ -42,6 +51,15 @@ void ko_work_release(struct kolo_work *work);
 
 /* In a child of fork: what is not done by now is its parent's, and nobody carries it out here. */
 void ko_work_leave_to_parent(void);
+
+/* The place in the list of the first that is done, or the list's length. */
+size_t ko_works_find_done(const struct ko_works *works);
+
+/* Whether the wait for a work, and perhaps for others, is over. */
+static inline bool ko_work_is_over(const struct kolo_work *work, const struct ko_works *others)
+{
+    return atomic_load(&work->is_done) || (others && ko_works_find_done(others) < others->n);
+}
 
 /* Ends it with this status, and the calling thread's error text if that is an error. */
 void ko_work_complete(struct kolo_work *work, int status);

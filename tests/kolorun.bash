@@ -47,7 +47,7 @@ await_gone() {
     echo "process $1 is still there" && return 1
 }
 
-# Runs kolorun in the background with every rank's pid in $D/pids; leaves its pid in $job.
+# Runs kolorun in the background; its output is in $D/out and $D/err, its pid in $job.
 start() {
     "$KOLORUN" "$@" >"$D/out" 2>"$D/err" 3>&- &
     job=$!

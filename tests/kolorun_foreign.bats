@@ -60,6 +60,7 @@ load kolorun
 --rdzv-conf timeout true|kolorun: --rdzv-conf timeout: it takes NAME=VALUE,...
 --rdzv-conf join_timeout=x true|kolorun: --rdzv-conf is "x"; it takes seconds*
 --rdzv-conf rank=2 --nnodes 2 --master-addr h true|kolorun: --node-rank 2 is not below --nnodes 2
+-n 3 --nnodes 349526 --master-addr h true|kolorun: -n 3 with --nnodes 349526: a world has up to 1048576 ranks
 --mca btl tcp true|kolorun: --mca*kolo-info*-x NAME=VALUE
 -mca btl tcp true|kolorun: --mca*
 -m train|kolorun: --module: *python3 -m MODULE*

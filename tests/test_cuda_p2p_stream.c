@@ -180,6 +180,46 @@ static int ring(kolo_group *group, void *unused)
     return leave(failed);
 }
 
+static int take_one(kolo_work **works, size_t nworks, size_t at)
+{
+    size_t index = nworks;
+
+    if (kolo_work_wait_any(works, nworks, -1, &index) || index != at)
+        return ranks_fail("work %zu of %zu has ended, and not %zu", index, nworks, at);
+    kolo_work_free(works[index]);
+    works[index] = NULL;
+    return 0;
+}
+
+/* Of a message of host memory, a collective and a message that both are in the stream: whichever
+ * ends. */
+static int any_of_these(kolo_group *group, void *unused)
+{
+    kolo_work *works[3] = {NULL, NULL, NULL};
+    int failed = enter(group);
+    char byte = 0;
+
+    (void)unused;
+    fill(side.a, 1);
+    fill(side.b, (unsigned char)side.rank);
+    if (side.rank == 0)
+        failed |= kolo_irecv(group, &byte, 1, KOLO_INT8, 1, 9, &works[0]) ||
+                  kolo_all_reduce_async(group, at(side.a), at(side.a), BYTES, KOLO_UINT8, KOLO_SUM,
+                                        &works[1]) ||
+                  kolo_irecv(group, at(side.b), COUNT, KOLO_INT32, 1, 8, &works[2]) ||
+                  take_one(works, 3, 1) || kolo_send(group, NULL, 0, KOLO_INT8, 1, 7) ||
+                  take_one(works, 3, 2) || kolo_send(group, NULL, 0, KOLO_INT8, 1, 7) ||
+                  take_one(works, 3, 0) || check(side.a, 2, "a collective among others") ||
+                  check(side.b, 1, "a message among others");
+    else
+        failed |= kolo_all_reduce(group, at(side.a), at(side.a), BYTES, KOLO_UINT8, KOLO_SUM) ||
+                  kolo_recv(group, NULL, 0, KOLO_INT8, 0, 7) ||
+                  kolo_send(group, at(side.b), COUNT, KOLO_INT32, 0, 8) ||
+                  kolo_recv(group, NULL, 0, KOLO_INT8, 0, 7) ||
+                  kolo_send(group, &byte, 1, KOLO_INT8, 0, 9);
+    return leave(failed);
+}
+
 /* Rank 0's result of a collective goes to rank 1, and what that receives into the next. */
 static int among_collectives(kolo_group *group, void *unused)
 {
@@ -412,6 +452,7 @@ static void run_orders(enum ranks_kind kind)
     run(kind, 4, ring);
     run(kind, 3, among_collectives);
     run(kind, 2, beside_host_memory);
+    run(kind, 2, any_of_these);
     run(kind, 2, too_long);
 }
 

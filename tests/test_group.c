@@ -69,6 +69,7 @@ static void bad_methods_are_explained(void **state)
     refused("tcp://h:http?rank=0&world_size=1", "the port of the init method is \"http\"");
     refused("tcp://h:1?rank=x&world_size=1", "rank is \"x\"; it takes a whole number");
     refused("tcp://h:1?rank=0&world_size=0", "world_size is \"0\"");
+    refused("tcp://h:1?rank=0&world_size=1048577", "it takes a whole number from 1 to 1048576");
     refused("tcp://h:1?rank=0&size=2", "takes rank and world_size, not \"size=2\"");
     refused("tcp://h:1?world_size=2", "needs rank=R&world_size=N with 0 <= R < N");
     refused("tcp://h:1?rank=2&world_size=2", "it has rank 2, world_size 2");
@@ -123,6 +124,9 @@ static void wrong_arguments_are_named(void **state)
     assert_int_equal(
         ranks_expect(kolo_group_join_store(store, 0, 0, 1, &group), KOLO_E_INVALID, "rank 0 of 0"),
         0);
+    assert_int_equal(ranks_expect(kolo_group_join_store(store, 0, 1048577, 1, &group),
+                                  KOLO_E_INVALID, "a world has up to 1048576"),
+                     0);
     assert_int_equal(ranks_expect(kolo_group_set_timeout(NULL, 5), KOLO_E_INVALID, "group is NULL"),
                      0);
     assert_int_equal(

@@ -349,6 +349,9 @@ static void contradictions_are_refused(void **state)
     (void)state;
     refuse("RANK=2 WORLD_SIZE=2", "RANK is \"2\"; it takes a whole number from 0 to 1");
     refuse("RANK=0 WORLD_SIZE=0", "WORLD_SIZE is \"0\"");
+    refuse("RANK=0 WORLD_SIZE=2147483647",
+           "WORLD_SIZE is \"2147483647\"; it takes a whole number from 1 to 1048576");
+    refuse("PMI_RANK=0 PMI_SIZE=1048577", "PMI_SIZE is \"1048577\"; it takes a whole number from");
     refuse("RANK=x WORLD_SIZE=2", "RANK is \"x\"");
     refuse("RANK=-1 WORLD_SIZE=2", "RANK is \"-1\"");
     refuse("RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2",

@@ -240,6 +240,48 @@ static void sizes_that_differ_are_said_on_all_ranks(void **state)
         }
 }
 
+static void refuse_two(const char *url)
+{
+    struct joiner joiners[2];
+
+    start(&joiners[0], url, 0, 3, PATIENCE_MS);
+    start(&joiners[1], url, 1, 4, PATIENCE_MS);
+    for (int i = 0; i < 2; i++)
+        expect(&joiners[i], KOLO_E_INVALID, "start all with one WORLD_SIZE");
+}
+
+/* Who comes to a file when the others have been refused, and have ended, hears why; unless rank 0
+ * has begun anew meanwhile. */
+static void who_is_late_hears_of_a_refusal(void **state)
+{
+    struct joiner joiners[3];
+    kolo_store *agent;
+    int64_t began_ns;
+    char url[200];
+
+    (void)state;
+    choose_place(AT_FILE, url, &agent);
+    refuse_two(url);
+    began_ns = ko_now_ns();
+    start(&joiners[2], url, 2, 3, PATIENCE_MS);
+    expect(&joiners[2], KOLO_E_INVALID, "before rank 2 came, all were refused: rank ");
+    assert_true((ko_now_ns() - began_ns) / 1000000 < PATIENCE_MS / 2);
+    choose_place(AT_FILE, url, &agent);
+    refuse_two(url);
+    start(&joiners[2], url, 2, 3, PATIENCE_MS);
+    ranks_nap_ms(SHORT_MS);
+    for (int r = 0; r < 2; r++)
+        start(&joiners[r], url, r, 3, PATIENCE_MS);
+    for (int r = 0; r < 3; r++)
+        expect(&joiners[r], KOLO_OK, "");
+    /* an agent may be about to start all ranks again */
+    choose_place(AT_AGENT, url, &agent);
+    refuse_two(url);
+    start(&joiners[2], url, 2, 3, 4000);
+    expect(&joiners[2], KOLO_E_TIMEOUT, "rank 0 has not come");
+    kolo_store_close(agent);
+}
+
 /* Those who agree, and one who comes late, hear of the one who does not. */
 static void one_of_another_size_is_what_all_hear_of(void **state)
 {
@@ -519,6 +561,7 @@ int main(void)
         cmocka_unit_test(attempts_of_kolorun_do_not_meet),
         cmocka_unit_test(ranks_inside_another_job_meet),
         cmocka_unit_test(sizes_that_differ_are_said_on_all_ranks),
+        cmocka_unit_test(who_is_late_hears_of_a_refusal),
         cmocka_unit_test(one_of_another_size_is_what_all_hear_of),
         cmocka_unit_test(an_id_of_another_length_is_refused),
         cmocka_unit_test(a_late_rank_of_another_size_disturbs_nobody),

@@ -299,7 +299,7 @@ static void summarize(const struct trainer *trainer, const struct measures *meas
                 "overlap %s, %llu of %llu buckets begun during backward)\n",
                 stats.communication_s, stats.exposed_s, 100 * stats.exposed_s / training_s,
                 options->no_overlap ? "off" : "on", (unsigned long long)stats.early_buckets,
-                (unsigned long long)(stats.buckets * stats.steps));
+                (unsigned long long)stats.buckets * stats.steps);
     if (options->curve)
         trainer_say(trainer, "curve: %s\n", options->curve);
     if (options->checkpoint)

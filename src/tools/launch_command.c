@@ -3,6 +3,7 @@
 #include "launch_values.h"
 
 #include "kolo.h"
+#include "launcher.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +119,9 @@ void ko_command_complete(struct argp_state *state, struct ko_command *command)
     complete_nprocs(state, command);
     if (options->node_rank < 0)
         options->node_rank = command->rank_of_settings;
+    if (options->nprocs > KO_MOST_RANKS / options->nnodes)
+        argp_error(state, "-n %d with --nnodes %d: a world has up to %d ranks", options->nprocs,
+                   options->nnodes, KO_MOST_RANKS);
     if (options->nnodes > 1 && command->standalone)
         argp_error(state, "--standalone and --nnodes %d contradict each other", options->nnodes);
     if (options->nnodes > 1 && !options->master_addr)
