@@ -112,51 +112,6 @@ static void test_what_is_freed_is_gone(void **state)
     assert_int_equal(cuda->alloc(&memory, 0), KO_CU_INVALID_VALUE);
 }
 
-/* The errors of cuMemGetHandleForAddressRange, and where what it gives begins. */
-static ko_cu_result export(ko_cu_ptr at, size_t nbytes, off_t *begin)
-{
-    int fd;
-    const ko_cu_result result = cuda->range_export(&fd, at, nbytes, KO_CU_RANGE_DMA_BUF, 0);
-
-    if (result)
-        return result;
-    *begin = lseek(fd, 0, SEEK_CUR);
-    close(fd);
-    return KO_CU_SUCCESS;
-}
-
-/* A block is its own, and its parts are in it one behind the other. */
-static void test_dma_bufs_of_parts(void **state)
-{
-    enum { PAGE = 4096 };
-    ko_cu_ptr first, second, page;
-    off_t begin = -1;
-
-    (void)state;
-    setenv("FAKECUDA_BLOCKS", "1", 1);
-    first = alloc(5 * PAGE / 2);
-    second = alloc(3 * PAGE);
-    page = second / PAGE * PAGE;
-    assert_true(first % PAGE == 0 && second == first + 5 * PAGE / 2);
-    assert_int_equal(export(page, 4 * PAGE, &begin), KO_CU_NOT_SUPPORTED);
-    setenv("FAKECUDA_DMA_BUF", "1", 1);
-    assert_int_equal(export(page, 4 * PAGE, &begin), KO_CU_SUCCESS);
-    assert_int_equal(begin, 2 * PAGE);
-    assert_int_equal(export(page + PAGE, 2 * PAGE, &begin), KO_CU_SUCCESS);
-    assert_int_equal(begin, 3 * PAGE);
-    assert_int_equal(export(second, 3 * PAGE, &begin), KO_CU_INVALID_VALUE);
-    assert_int_equal(export(page, 3 * PAGE + 512, &begin), KO_CU_INVALID_VALUE);
-    assert_int_equal(export(page, 5 * PAGE, &begin), KO_CU_INVALID_VALUE);
-    assert_int_equal(export(first, 6 * PAGE, &begin), KO_CU_INVALID_VALUE);
-    setenv("FAKECUDA_DMA_BUF", "2", 1);
-    assert_int_equal(export(page, 4 * PAGE, &begin), KO_CU_INVALID_VALUE);
-    assert_int_equal(export(page + PAGE, 2 * PAGE, &begin), KO_CU_SUCCESS);
-    unsetenv("FAKECUDA_DMA_BUF");
-    unsetenv("FAKECUDA_BLOCKS");
-    assert_int_equal(cuda->free(first), KO_CU_SUCCESS);
-    assert_int_equal(cuda->free(second), KO_CU_SUCCESS);
-}
-
 static void test_copies_stay_inside(void **state)
 {
     unsigned char bytes[NBYTES];
@@ -622,7 +577,6 @@ int main(void)
         cmocka_unit_test_setup(test_memory_is_not_zero, start),
         cmocka_unit_test_setup(test_pointers_are_known, start),
         cmocka_unit_test_setup(test_what_is_freed_is_gone, start),
-        cmocka_unit_test_setup(test_dma_bufs_of_parts, start),
         cmocka_unit_test_setup(test_copies_stay_inside, start),
         cmocka_unit_test_setup(test_streams_are_in_order, start),
         cmocka_unit_test_setup(test_words_stop_streams, start),

@@ -2,7 +2,8 @@
  *
  * What the double of NVIDIA's driver refuses, or has its callers wait for, as a GPU's driver does
  * or may: streams without room, memory that is freed, copies of what is not registered, blocks of
- * which small allocations are parts, events and streams of several GPUs, and of captures.
+ * which small allocations are parts and their dma-bufs, events and streams of several GPUs, and of
+ * captures.
  */
 #include "clock.h"
 #include "gpu_double.h"
@@ -318,6 +319,51 @@ static void test_small_memory_is_in_blocks(void **state)
     unsetenv("FAKECUDA_BLOCKS");
 }
 
+/* The errors of cuMemGetHandleForAddressRange, and where what it gives begins. */
+static ko_cu_result export(ko_cu_ptr at, size_t nbytes, off_t *begin)
+{
+    int fd;
+    const ko_cu_result result = cuda->range_export(&fd, at, nbytes, KO_CU_RANGE_DMA_BUF, 0);
+
+    if (result)
+        return result;
+    *begin = lseek(fd, 0, SEEK_CUR);
+    close(fd);
+    return KO_CU_SUCCESS;
+}
+
+/* A block is its own, and its parts are in it one behind the other. */
+static void test_dma_bufs_of_parts(void **state)
+{
+    enum { PAGE = 4096 };
+    ko_cu_ptr first, second, page;
+    off_t begin = -1;
+
+    (void)state;
+    setenv("FAKECUDA_BLOCKS", "1", 1);
+    first = gpu_rank_fresh(5 * PAGE / 2);
+    second = gpu_rank_fresh(3 * PAGE);
+    page = second / PAGE * PAGE;
+    assert_true(first % PAGE == 0 && second == first + 5 * PAGE / 2);
+    assert_int_equal(export(page, 4 * PAGE, &begin), KO_CU_NOT_SUPPORTED);
+    setenv("FAKECUDA_DMA_BUF", "1", 1);
+    assert_int_equal(export(page, 4 * PAGE, &begin), KO_CU_SUCCESS);
+    assert_int_equal(begin, 2 * PAGE);
+    assert_int_equal(export(page + PAGE, 2 * PAGE, &begin), KO_CU_SUCCESS);
+    assert_int_equal(begin, 3 * PAGE);
+    assert_int_equal(export(second, 3 * PAGE, &begin), KO_CU_INVALID_VALUE);
+    assert_int_equal(export(page, 3 * PAGE + 512, &begin), KO_CU_INVALID_VALUE);
+    assert_int_equal(export(page, 5 * PAGE, &begin), KO_CU_INVALID_VALUE);
+    assert_int_equal(export(first, 6 * PAGE, &begin), KO_CU_INVALID_VALUE);
+    setenv("FAKECUDA_DMA_BUF", "2", 1);
+    assert_int_equal(export(page, 4 * PAGE, &begin), KO_CU_INVALID_VALUE);
+    assert_int_equal(export(page + PAGE, 2 * PAGE, &begin), KO_CU_SUCCESS);
+    unsetenv("FAKECUDA_DMA_BUF");
+    unsetenv("FAKECUDA_BLOCKS");
+    assert_int_equal(cuda->free(first), KO_CU_SUCCESS);
+    assert_int_equal(cuda->free(second), KO_CU_SUCCESS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_captures_are_isolated),
         cmocka_unit_test(test_captures_and_the_legacy_stream),
         cmocka_unit_test(test_small_memory_is_in_blocks),
+        cmocka_unit_test(test_dma_bufs_of_parts),
     };
 
     return cmocka_run_group_tests(tests, start, NULL);

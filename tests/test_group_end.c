@@ -439,7 +439,9 @@ static void looking_for_failures_changes_nothing(void **state)
 static bool is_refused(kolo_work *work)
 {
     int is_done = -1;
-    bool is = kolo_work_wait(work, 100) == KOLO_E_INVALID &&
+    size_t index;
+    bool is = kolo_work_wait_any(&work, 1, -1, &index) == KOLO_E_INVALID && index == 1 &&
+              kolo_work_wait(work, 100) == KOLO_E_INVALID &&
               kolo_work_wait(work, -1) == KOLO_E_INVALID &&
               kolo_work_test(work, &is_done) == KOLO_E_INVALID && is_done == -1 &&
               strstr(kolo_last_error(), "from which fork made this one");
