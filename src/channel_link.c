@@ -12,6 +12,7 @@
 #include "clock.h"
 #include "group.h"
 #include "status.h"
+
 /* Nearly always the lower rank is about to connect. */
 enum { PATIENCE_MS = 20 };
 
