@@ -183,13 +183,13 @@ static double extend_shrinking(double two, double four, double times, double par
     return four + (four - two) * part * (1 - pow(part, log2(times) - 2)) / (1 - part);
 }
 
-/* What each doubling adds to the bytes that follow each other, as part of what the one before it
- * added; 1: as much, or nothing is known. */
+/* What each doubling adds to the bytes that follow each other, or takes from them, as part of what
+ * the one before it did; 1: as much, or nothing is known. */
 static double part_of(const struct point at[NPOINTS])
 {
     const double first = at[1].flow - at[0].flow, second = at[2].flow - at[1].flow;
 
-    return first > 0 && second > 0 && second < SHRINKING * first ? second / first : 1;
+    return first * second > 0 && second / first < SHRINKING ? second / first : 1;
 }
 
 /* Whether there is more to send, and not only to more ranks, among more of them. */
@@ -211,7 +211,7 @@ int ko_simulate_many(const struct ko_simulation *simulation, double *us)
     if (err)
         return err;
     is_linear = is_twice(&at[2], &at[1]);
-    part = is_linear || has_blocks(simulation->call.text->what) ? 1 : part_of(at);
+    part = has_blocks(simulation->call.text->what) ? 1 : part_of(at);
     if (part < 1)
         bytes = extend_shrinking(at[1].bytes, at[2].bytes, growth.times, part);
     else

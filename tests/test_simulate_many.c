@@ -67,6 +67,23 @@ static void few_tell_of_long_calls(void **state)
         }
 }
 
+/* Chains among hosts have as much more to pass on as there are hosts, in chunks as much smaller. */
+static void few_tell_of_chains_of_ever_smaller_chunks(void **state)
+{
+    static const char *const names[] = {"ring", "hierarchical"};
+    enum { RANKS = 2000, PER_HOST = 8, COUNT = 1 << 24, SLICE = 1 << 15 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct ko_paper_text *text = predicted_text(KO_ALL_REDUCE, names[i]);
+        struct ko_simulation all = predicted_call(text, RANKS, PER_HOST, COUNT, &ko_default_costs);
+        struct ko_simulation few = predicted_call(text, RANKS, PER_HOST, COUNT, &ko_default_costs);
+
+        all.call.slice = few.call.slice = SLICE;
+        assert_close(predicted_us(&few, ko_simulate_many), predicted_us(&all, ko_simulate), 0.2);
+    }
+}
+
 static void assert_little_memory(void)
 {
     struct rusage usage;
@@ -137,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_tell_of_many),
         cmocka_unit_test(few_tell_of_long_calls),
+        cmocka_unit_test(few_tell_of_chains_of_ever_smaller_chunks),
         cmocka_unit_test(a_hundred_thousand_ranks_fit),
         cmocka_unit_test(few_tell_of_a_hundred_thousand),
         cmocka_unit_test(what_is_too_large_is_refused),
