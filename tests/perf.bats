@@ -359,8 +359,8 @@ END
     refuses 'only one of --json, --csv and --plot' "$PERF" all_reduce --json - --csv -
     refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json
     RANK=0 WORLD_SIZE=1 refuses 'RANK is set' "$PERF" -N 2 all_reduce
-    RANK=0 WORLD_SIZE=1073741824 MASTER_ADDR=localhost MASTER_PORT=1 refuses \
-        '-t 2: 1073741824 processes of so many ranks' "$PERF" -t 2 barrier
+    RANK=0 WORLD_SIZE=1048576 MASTER_ADDR=localhost MASTER_PORT=1 refuses \
+        '-t 2: 1048576 processes of so many ranks' "$PERF" -t 2 barrier
     refuses '-r 3: there are 3 ranks' "$PERF" -t 3 reduce -r 3
     refuses 'ping_pong needs 2 ranks, there is 1' "$PERF" ping_pong
     refuses 'of which' "$PERF" all_reduce -t 2 -b 1T

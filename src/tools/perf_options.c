@@ -510,8 +510,8 @@ static void settle(struct argp_state *state, struct input *input)
         argp_error(state, "only one of --json, --csv and --plot can be -, standard output");
     else if (!options->load && ko_placement_read(environ, &options->placement))
         argp_error(state, "%s", kolo_last_error());
-    else if (options->placement.size > INT_MAX / options->nthreads)
-        argp_error(state, "-t %d: %d processes of so many ranks are more than can be numbered",
+    else if (options->placement.size > KO_MOST_RANKS / options->nthreads)
+        argp_error(state, "-t %d: %d processes of so many ranks are more than a world has",
                    options->nthreads, options->placement.size);
     else if (options->nprocs > 0 && options->placement.rank_name)
         argp_error(state, "-N starts ranks, but %s is set: a launcher has started this one",
