@@ -206,6 +206,24 @@ void ko_channel_describe_gone(const struct ko_channel *channel, char *text, size
     add_kind(channel, NULL, &freed, text, nbytes);
 }
 
+/* Its process, which has not said bye. */
+static bool has_ended(const struct ko_channel *channel, const struct ko_waits_word *words, int r)
+{
+    const struct ko_port *port = &channel->ports[r];
+
+    (void)words;
+    return (!port->has_left || port->has_vanished) &&
+           ko_endpoint_is_gone(channel->group->endpoint, channel->group->world_ranks[r]);
+}
+
+void ko_channel_describe_ended(const struct ko_channel *channel, char *text, size_t nbytes)
+{
+    static const struct kind ended = {"processes that have ended", has_ended};
+
+    text[0] = 0;
+    add_kind(channel, NULL, &ended, text, nbytes);
+}
+
 /* The only rank that waits; -1: none does, or several do. */
 static int only_waiter(const struct ko_channel *channel, const struct ko_waits_word *words)
 {

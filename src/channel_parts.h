@@ -31,6 +31,9 @@ int ko_channel_hear_waiting(struct ko_channel *channel, struct ko_port *port,
  * any, and then also who has left. */
 void ko_channel_describe_others(struct ko_channel *channel, int peer, char *text, size_t nbytes);
 
+/* "", or "; " and the ranks whose processes have ended, as far as this one sees. */
+void ko_channel_describe_ended(const struct ko_channel *channel, char *text, size_t nbytes);
+
 /* The deadline of a wait has passed: the group's error. */
 int ko_channel_timed_out(struct ko_channel *channel, struct ko_wait *wait);
 

@@ -153,7 +153,7 @@ int ko_channel_lengths_differ(struct ko_channel *channel, int peer, const struct
 
 int ko_channel_timed_out(struct ko_channel *channel, struct ko_wait *wait)
 {
-    char who[160] = "any rank", call[160], more[160] = "", others[256];
+    char who[160] = "any rank", call[160], more[160] = "", others[256], ended[128] = "";
     char text[KO_ERROR_TEXT + 512];
     const struct ko_port *port = wait->peer < 0 ? NULL : &channel->ports[wait->peer];
 
@@ -165,16 +165,18 @@ int ko_channel_timed_out(struct ko_channel *channel, struct ko_wait *wait)
     if (ko_group_check_store(channel->group)) /* it may explain the wait */
         return ko_group_check(channel->group);
     ko_channel_describe_others(channel, wait->peer, others, sizeof others);
+    if (port) /* else the others are told of with those who have left */
+        ko_channel_describe_ended(channel, ended, sizeof ended);
     snprintf(
         text, sizeof text,
-        "rank %d waited %d ms %s %s%s%s%s%s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
+        "rank %d waited %d ms %s %s%s%s%s%s%s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
         "limit",
         channel->group->rank, wait->deadline->timeout_ms, wait->what, who,
         !port || port->is_open || others[0] /* it waits itself */
             ? ""
             : ", which has not even connected (do all ranks make the same groups, of the same "
               "ranks?)",
-        call, more, others);
+        call, more, others, ended);
     return ko_group_fail(channel->group, KOLO_E_TIMEOUT, text);
 }
 

@@ -254,6 +254,28 @@ static int wait_beside_the_dead(kolo_group *group, void *argument)
         "KOLO_TIMEOUT_MS");
 }
 
+/* Rank 1 dies as before; rank 0, which is waited for, does not come. */
+static int wait_in_vain_beside_the_dead(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    kolo_message message;
+    int found;
+    char byte;
+
+    (void)argument;
+    if (rank == 1)
+        raise(SIGKILL);
+    if (rank == 0) {
+        ranks_nap_ms(1500);
+        return 0;
+    }
+    if (kolo_probe(group, KOLO_ANY_RANK, 0, 0, &found, &message) ||
+        kolo_group_set_timeout(group, 700))
+        return ranks_fail("wait_in_vain_beside_the_dead");
+    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, 0, 5), KOLO_E_TIMEOUT,
+                        "; processes that have ended: rank 1; KOLO_TIMEOUT_MS");
+}
+
 /* All wait for anybody. */
 static int wait_for_anybody(kolo_group *group, void *argument)
 {
@@ -291,6 +313,7 @@ static void who_does_not_send_is_told(void **state)
         letters_set(transports[i], true);
         ranks.tolerated = 1;
         assert_int_equal(ranks_run(&ranks, wait_beside_the_dead, NULL), 0);
+        assert_int_equal(ranks_run(&ranks, wait_in_vain_beside_the_dead, NULL), 0);
         ranks.tolerated = 2;
         assert_int_equal(ranks_run(&ranks, outlive_all, NULL), 0);
     }
