@@ -491,7 +491,8 @@ static int sleep_well(kolo_group *group, void *unused)
                  kolo_irecv(group, &bytes[1], 1, KOLO_INT8, 1, NEWS, &works[1]) ||
                  kolo_irecv(other, &bytes[2], 1, KOLO_INT8, 1, NEWS, &works[2]) ||
                  expect_sleep(works, 2, "one group") || expect_sleep(works, 3, "two groups") ||
-                 kolo_send(group, NULL, 0, KOLO_INT8, 1, GO) ||
+                 kolo_send(group, NULL, 0, KOLO_INT8, 1, GO) || kolo_work_wait(works[0], -1) ||
+                 kolo_work_wait(works[1], -1) || kolo_work_wait(works[2], -1) ||
                  expect_end(works, 3, 0, KOLO_OK, "") || expect_end(works, 3, 1, KOLO_OK, "") ||
                  expect_end(works, 3, 2, KOLO_OK, "");
     else
