@@ -2,6 +2,7 @@
  *
  * The server as strangers see it: the bytes of the wire format, written by hand.
  */
+#include "sanitized.h"
 #include "socket.h"
 #include "status.h"
 #include "store.h"
@@ -215,10 +216,13 @@ static void test_address(void **state)
  * thread that it has, which nobody can wake any more. */
 static void closing_all_descriptors_ends_it(void **state)
 {
-    const int first = dup(STDERR_FILENO);
     kolo_store *store;
+    int first;
 
     (void)state;
+    if (HAS_TSAN) /* it calls that a race, which it is */
+        skip();
+    first = dup(STDERR_FILENO);
     close(first);
     assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 5000, &store), 0);
     usleep(50000);                                /* the thread waits for somebody to come */
