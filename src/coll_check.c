@@ -15,7 +15,7 @@ int ko_call_say_where(const char *name, int err)
 {
     char text[KO_ERROR_TEXT];
 
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     return ko_fail(err, "%s: %s", name, text);
 }
 

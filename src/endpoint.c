@@ -483,7 +483,7 @@ void ko_endpoint_accept(struct ko_endpoint *endpoint)
 {
     char text[KO_ERROR_TEXT];
 
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     pthread_mutex_lock(&endpoint->lock);
     for (int i = 0; i < KO_CONTACT_TRANSPORTS; i++)
         if (endpoint->devices[i] && endpoint->devices[i]->listen_fd >= 0)

@@ -385,7 +385,7 @@ void kolo_group_free(kolo_group *group)
 
     if (!group || !ko_fork_forget(group))
         return;
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     leave_and_free(group);
     (void)ko_fail_again(KOLO_OK, text);
 }

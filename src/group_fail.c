@@ -148,7 +148,7 @@ static bool read_failure(kolo_group *group, struct ko_failure *failure)
     struct ko_reply reply;
     bool is_whole;
 
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     if (ask_store(group, &check, &reply) || !reply.number || ask_store(group, &get, &reply)) {
         (void)ko_fail_again(KOLO_OK, text);
         return false;

@@ -373,7 +373,7 @@ int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_all)
     pthread_mutex_lock(&group->lock);
     barrier.number = ++group->nmonitored;
     pthread_mutex_unlock(&group->lock);
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     err = group->rank == 0 ? gather_all(&barrier) : come_to_rank_0(&barrier);
     return err ? err : ko_fail_again(KOLO_OK, text); /* a look that was in vain is no failed call */
 }

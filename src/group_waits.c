@@ -34,7 +34,7 @@ static void ask_store(kolo_group *group, struct ko_request *request)
 
     if (!ko_endpoint_may_ask(group->endpoint))
         return;
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     write_key(group, group->rank, key);
     (void)ko_endpoint_after_asking(
         endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, &reply));

@@ -323,7 +323,7 @@ int kolo_group_join(const char *method, int timeout_ms, kolo_group **world)
 
     if (!world)
         return ko_fail(KOLO_E_INVALID, "kolo_group_join: world is NULL");
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     err = join_by(method, timeout_ms, world);
     if (!err)
         return end_well(text);

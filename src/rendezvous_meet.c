@@ -259,7 +259,7 @@ static int give_up(struct ko_world *world, const ko_deadline *deadline)
         return take_verdict(world);
     if (err != KOLO_E_TIMEOUT)
         return err;
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     propose(world, TIMED_OUT, text);
     if (await_verdict(world, &soon))
         return ko_fail_again(KOLO_E_TIMEOUT, text);
@@ -312,7 +312,7 @@ static void leave_unmet(struct ko_world *world, bool is_refused)
     int64_t left = 0, come = world->size;
     int err;
 
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     err = kolo_store_add(world->keys, "left", 1, &left);
     if (!err && !is_refused)
         err = kolo_store_add(world->keys, "come", 0, &come);
@@ -330,7 +330,7 @@ static int refuse(struct ko_world *world, const ko_deadline *deadline)
     char text[KO_ERROR_TEXT];
     int err;
 
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     propose(world, REFUSED, text);
     err = await_verdict(world, deadline);
     if (!err)

@@ -8,7 +8,6 @@
 #include "status.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -56,7 +55,7 @@ int ko_world_blame_twin(const struct ko_place *place, int err)
     pthread_mutex_unlock(&lock);
     if (!world)
         return err;
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     return ko_fail(err,
                    "%.300s. This process has joined there as rank %d already, and not freed that "
                    "group: kolo_group_duplicate makes another of it",

@@ -31,7 +31,7 @@ static int call_own(kolo_store *store, struct ko_request *request, const char *c
     char text[KO_ERROR_TEXT];
     int err;
 
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     err = has_list ? ko_store_call_keys(store, request, keys, deadline, reply)
                    : ko_store_call_key(store, request, *keys, deadline, reply);
     return err == KOLO_E_UNSUPPORTED ? ko_fail_again(err, text) : err;
