@@ -9,7 +9,6 @@
 #include "clock.h"
 #include "kolo.h"
 #include "seeded.h"
-#include "status.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -126,23 +125,6 @@ static int exchange_with_anybody(kolo_group *group, struct buffers *b, size_t co
     return kolo_batch(group, ops, 2);
 }
 
-/* In a group that comes and goes, whose ranks have the same numbers. */
-static int in_another_group(kolo_group *group, struct buffers *b, size_t count)
-{
-    char text[512];
-    kolo_group *other;
-    int err = kolo_group_duplicate(group, &other);
-
-    if (err)
-        return err;
-    err = exchange_with_anybody(other, b, count);
-    if (!err)
-        err = kolo_all_reduce(other, b->in, b->out, count, KOLO_FLOAT32, KOLO_SUM);
-    snprintf(text, sizeof text, "%s", kolo_last_error());
-    kolo_group_free(other);
-    return err ? ko_fail_again(err, text) : KOLO_OK;
-}
-
 static int works(kolo_group *group, struct buffers *b, size_t count)
 {
     kolo_work *list[3] = {NULL};
@@ -170,7 +152,7 @@ static int works(kolo_group *group, struct buffers *b, size_t count)
 static int one_call(kolo_group *group, uint64_t *state, struct buffers *b)
 {
     static const size_t counts[] = {1, 6, 100, 2049, MOST_COUNT};
-    int which = seeded_below(state, 14);
+    int which = seeded_below(state, 13);
     size_t count = counts[seeded_below(state, 5)];
     int root = seeded_below(state, kolo_group_size(group));
 
@@ -199,8 +181,6 @@ static int one_call(kolo_group *group, uint64_t *state, struct buffers *b)
         return works(group, b, count);
     case 11:
         return exchange_with_anybody(group, b, count);
-    case 12:
-        return in_another_group(group, b, count);
     default:
         return kolo_all_reduce(group, b->in, b->out, count, KOLO_FLOAT32, KOLO_SUM);
     }
