@@ -133,9 +133,9 @@ void ko_channel_give_back(struct ko_channel *channel, bool is_any);
 /* Takes in what this peer tells, without waiting. */
 int ko_channel_listen(struct ko_channel *channel, int peer);
 
-/* Whether a peer that is lost matters to nobody here: it has freed its group, or nothing depends on
- * it and nothing has come of it. It may have gone before the link was open at its end, which it
- * began, so that it could not say bye. */
+/* Whether a peer that is lost matters to nobody here: it has freed its group, or it has begun the
+ * link itself, and nothing depends on that nor has come by it. Then it may have gone before it had
+ * our answer, and could not say bye. */
 bool ko_channel_may_lose(struct ko_channel *channel, int peer);
 
 /* An error of a link, with the peer's name, as the group's. */

@@ -136,8 +136,8 @@ bool ko_channel_may_lose(struct ko_channel *channel, int peer)
     struct ko_port *port = &channel->ports[peer];
     const struct ko_frame *frame;
 
-    if (!port->has_left && port->is_optional && !port->link->received && !port->link->noticed &&
-        port->link->ops->next(port->link, &frame))
+    if (!port->has_left && port->is_optional && !port->is_begun && !port->link->received &&
+        !port->link->noticed && port->link->ops->next(port->link, &frame))
         port->has_left = port->has_vanished = true;
     return port->has_left;
 }

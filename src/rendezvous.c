@@ -257,7 +257,7 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
     ko_log_set_rank(rank);
     if (err)
         return err;
-    snprintf(text, sizeof text, "%s", kolo_last_error());
+    ko_error_keep(text);
     find_place(store, &placement, &place);
     err = ko_world_blame_twin(&place, join(store, false, &placement, timeout_ms, &deadline, world));
     return err ? err : end_well(text);

@@ -83,17 +83,19 @@ static int await_next(const struct ko_world *world, kolo_store *rounds, const ko
 static bool was_refused(const struct ko_world *world, kolo_store *rounds, char why[KO_ERROR_TEXT])
 {
     char key[32];
-    const char *const come[] = {key};
+    const char *const come[] = {key}, *const all[] = {"all"};
     kolo_store *keys;
-    int has_come = 1;
+    int has_come = 1, has_verdict = 0;
     bool was;
 
     if (!world->stale || open_keys_of(rounds, world->stale, &keys))
         return false;
     ko_roster_key(world->rank, key, sizeof key);
-    was = ko_world_is_refused(keys, why) && !kolo_store_check(keys, come, 1, &has_come);
+    was = !kolo_store_check(keys, come, 1, &has_come) && !has_come &&
+          !kolo_store_check(keys, all, 1, &has_verdict) && has_verdict &&
+          ko_world_is_refused(keys, why);
     kolo_store_close(keys);
-    return was && !has_come;
+    return was;
 }
 
 static int await_anew(const struct ko_world *world, kolo_store *rounds, const ko_deadline *deadline,

@@ -3,6 +3,7 @@
  * How a wait for any rank ends without a message: who is told what when nobody is left to send, or
  * nobody has.
  */
+#include "clock.h"
 #include "letters.h"
 
 #include <setjmp.h>
@@ -276,6 +277,25 @@ static int wait_in_vain_beside_the_dead(kolo_group *group, void *argument)
                         "; processes that have ended: rank 1; KOLO_TIMEOUT_MS");
 }
 
+/* Rank 1 dies behind a link that rank 0 has begun, and over which nothing has come. */
+static int lose_a_silent_one(kolo_group *group, void *argument)
+{
+    const int rank = kolo_group_rank(group);
+    const int64_t began_ns = ko_now_ns();
+    kolo_message message;
+    int found;
+    char byte;
+
+    (void)argument;
+    if (rank == 1) {
+        (void)kolo_probe(group, 0, 5, 300, &found, &message);
+        raise(SIGKILL);
+    }
+    return ranks_expect_soon(began_ns,
+                             kolo_recv(group, &byte, 1, KOLO_INT8, rank ? 0 : KOLO_ANY_RANK, 6),
+                             KOLO_E_PEER_LOST, "rank 1 (");
+}
+
 /* All wait for anybody. */
 static int wait_for_anybody(kolo_group *group, void *argument)
 {
@@ -314,6 +334,7 @@ static void who_does_not_send_is_told(void **state)
         ranks.tolerated = 1;
         assert_int_equal(ranks_run(&ranks, wait_beside_the_dead, NULL), 0);
         assert_int_equal(ranks_run(&ranks, wait_in_vain_beside_the_dead, NULL), 0);
+        assert_int_equal(ranks_run(&ranks, lose_a_silent_one, NULL), 0);
         ranks.tolerated = 2;
         assert_int_equal(ranks_run(&ranks, outlive_all, NULL), 0);
     }
