@@ -15,7 +15,8 @@ enum {
     LEAVE_MS = 30000,
     LEAVE_FAILED_MS = 3000,
     LEAVE_LAST_MS = 500,
-    LOOK_MS = 2000 /* between two looks at who has not left */
+    FIRST_LOOK_MS = 125, /* between two looks at who has not left: */
+    LOOK_MS = 2000       /* ever longer, up to this */
 };
 
 void ko_world_free(struct ko_world *world)
@@ -115,24 +116,26 @@ static void say_missing(const struct leaving *leaving, const bool *is_missing, c
            *ended ? "; processes that have ended: rank " : "", ended);
 }
 
-/* False if all that are missing have ended. The log has them, once, unless they are all about to
- * be waited for no longer. */
+/* False if all that are missing have ended. The log has them, once, unless they come soon or are
+ * about to be waited for no longer. */
 static bool may_come(struct leaving *leaving)
 {
     const int n = leaving->world->size;
     bool *is_missing = calloc(2 * (size_t)n, sizeof *is_missing);
     bool *is_ended = is_missing ? is_missing + n : NULL;
+    const int twice_ms = 2 * leaving->look.timeout_ms;
+    const int look_ms = twice_ms < LOOK_MS ? twice_ms : LOOK_MS;
     bool may = true;
 
     if (is_missing && !list_missing(leaving, is_missing, is_ended)) {
         may = count(is_missing, n) > count(is_ended, n);
-        if (may && !leaving->has_said) {
+        if (may && look_ms == LOOK_MS && !leaving->has_said) {
             say_missing(leaving, is_missing, is_ended);
             leaving->has_said = true;
         }
     }
     free(is_missing);
-    leaving->look = ko_deadline_in(LOOK_MS);
+    leaving->look = ko_deadline_in(look_ms);
     return may;
 }
 
@@ -172,7 +175,7 @@ void ko_world_leave(struct ko_world *world, struct ko_endpoint *endpoint, int st
                               .endpoint = endpoint,
                               .status = status,
                               .deadline = ko_deadline_in(status ? LEAVE_FAILED_MS : LEAVE_MS),
-                              .look = ko_deadline_in(LOOK_MS)};
+                              .look = ko_deadline_in(FIRST_LOOK_MS)};
     const char *const all[] = {"all"};
     int exists, err;
 
