@@ -89,7 +89,7 @@ int ko_channel_link_failed(struct ko_channel *channel, int peer, int status)
                  kolo_last_error());
     else
         snprintf(text, sizeof text, "%s failed%s: %s", who, call, kolo_last_error());
-    return status == KOLO_E_PEER_LOST ? ko_group_fail_lost(channel->group, text)
+    return status == KOLO_E_PEER_LOST ? ko_group_fail_for(channel->group, peer, status, text)
                                       : ko_group_fail(channel->group, status, text);
 }
 
@@ -162,8 +162,6 @@ int ko_channel_timed_out(struct ko_channel *channel, struct ko_wait *wait)
     describe_call(channel, call, sizeof call);
     if (wait->describe)
         wait->describe(wait, more, sizeof more);
-    if (ko_group_check_store(channel->group)) /* it may explain the wait */
-        return ko_group_check(channel->group);
     ko_channel_describe_others(channel, wait->peer, others, sizeof others);
     if (port) /* else the others are told of with those who have left */
         ko_channel_describe_ended(channel, ended, sizeof ended);
@@ -177,7 +175,7 @@ int ko_channel_timed_out(struct ko_channel *channel, struct ko_wait *wait)
             : ", which has not even connected (do all ranks make the same groups, of the same "
               "ranks?)",
         call, more, others, ended);
-    return ko_group_fail(channel->group, KOLO_E_TIMEOUT, text);
+    return ko_group_fail_for(channel->group, wait->peer, KOLO_E_TIMEOUT, text);
 }
 
 /* ---- comparing calls ----------------------------------------------------------------------- */

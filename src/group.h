@@ -175,8 +175,13 @@ void ko_group_write_failure(kolo_group *group);
  * waits that no link could end. KOLO_OK, or the group's error. */
 int ko_group_check_store(kolo_group *group);
 
-/* Fails the group because a rank was lost, as text says; unless the store knows of an earlier
- * failure, or has gone itself: a rank that is lost may have ended because of another one. */
+/* Fails the group because a rank was lost, or kept this one waiting for too long (status), as text
+ * says; unless the store knows of an earlier failure, or has gone itself: a rank that is lost may
+ * have ended because of another one. peer: the rank, of which the store may know why it has failed
+ * elsewhere; or -1. */
+int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text);
+
+/* The same of a loss that no one rank stands for. */
 int ko_group_fail_lost(kolo_group *group, const char *text);
 
 /* Fails the group if the store has gone, and with it the rank of this group that serves it. */

@@ -24,29 +24,56 @@ int ko_group_error(kolo_group *group)
     return ko_fail_again(atomic_load(&group->failed), group->failure_text);
 }
 
-/* Of the key under which ranks leave word of a failure. The limit is this request's alone: what
- * others ask of the same store may take longer. */
-static int ask_store(const kolo_group *group, struct ko_request *request, struct ko_reply *reply)
+enum { KEY_TEXT = 40 };
+
+/* Under which the ranks leave word of a group's failure; the first one counts. */
+static void key_of_group(const kolo_group *group, char key[KEY_TEXT])
+{
+    snprintf(key, KEY_TEXT, "failed/%016llx", (unsigned long long)group->id);
+}
+
+/* Under which a rank leaves word of its last failure, in whatever group; for those whom it keeps
+ * waiting in others. */
+static void key_of_rank(const kolo_group *group, int rank, char key[KEY_TEXT])
+{
+    snprintf(key, KEY_TEXT, "failed/rank/%d", group->world_ranks[rank]);
+}
+
+/* The limit is this request's alone: what others ask of the same store may take longer. */
+static int ask_store(const kolo_group *group, const char *key, struct ko_request *request,
+                     struct ko_reply *reply)
 {
     const ko_deadline deadline = ko_deadline_in(STORE_MS);
     struct ko_endpoint *endpoint = group->endpoint;
-    char key[40];
 
-    snprintf(key, sizeof key, "failed/%016llx", (unsigned long long)group->id);
     return ko_endpoint_after_asking(
         endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, reply));
 }
 
-/* First writer wins, so that all ranks that look here read one text. Errors change nothing. */
-static void write_failure(kolo_group *group)
+static int write_word(const kolo_group *group, const char *key, enum ko_store_op op)
 {
     struct ko_failure failure = {.status = atomic_load(&group->failed)};
-    struct ko_request request = {.op = KO_STORE_COMPARE_SET, .value = {&failure, sizeof failure}};
-    struct ko_reply reply;
+    struct ko_request request = {.op = op, .value = {&failure, sizeof failure}};
+    struct ko_reply reply = {0};
+    int err;
 
     memcpy(failure.text, group->failure_text, sizeof failure.text);
-    if (!ask_store(group, &request, &reply))
+    err = ask_store(group, key, &request, &reply);
+    if (!err)
         kolo_free(reply.value);
+    return err;
+}
+
+/* Errors change nothing. */
+static void write_failure(kolo_group *group)
+{
+    char key[KEY_TEXT];
+
+    key_of_group(group, key);
+    if (!write_word(group, key, KO_STORE_COMPARE_SET)) {
+        key_of_rank(group, group->rank, key);
+        (void)write_word(group, key, KO_STORE_SET);
+    }
     (void)ko_group_check(group); /* the thread's text again: the store may have failed too */
 }
 
@@ -140,16 +167,19 @@ int ko_group_fail(kolo_group *group, int status, const char *text)
     return ko_group_check(group);
 }
 
-/* The failure that stands in the store; false if there is none, or no store any more. */
-static bool read_failure(kolo_group *group, struct ko_failure *failure)
+/* The failure that stands under a key; false if there is none, or no store any more. */
+static bool read_failure(kolo_group *group, const char *key, struct ko_failure *failure)
 {
     struct ko_request check = {.op = KO_STORE_CHECK}, get = {.op = KO_STORE_GET};
     char text[KO_ERROR_TEXT]; /* the thread's: a store that has gone is no failed call of its */
     struct ko_reply reply;
     bool is_whole;
 
+    if (!ko_endpoint_may_ask(group->endpoint))
+        return false;
     ko_error_keep(text);
-    if (ask_store(group, &check, &reply) || !reply.number || ask_store(group, &get, &reply)) {
+    if (ask_store(group, key, &check, &reply) || !reply.number ||
+        ask_store(group, key, &get, &reply)) {
         (void)ko_fail_again(KOLO_OK, text);
         return false;
     }
@@ -164,9 +194,10 @@ static bool read_failure(kolo_group *group, struct ko_failure *failure)
 int ko_group_check_store(kolo_group *group)
 {
     struct ko_failure failure;
+    char key[KEY_TEXT];
 
-    if (group->size > 1 && !atomic_load(&group->failed) && ko_endpoint_may_ask(group->endpoint) &&
-        read_failure(group, &failure))
+    key_of_group(group, key);
+    if (group->size > 1 && !atomic_load(&group->failed) && read_failure(group, key, &failure))
         return ko_group_fail(group, ko_failure_status(&failure), failure.text);
     return ko_group_check(group);
 }
@@ -197,16 +228,39 @@ int ko_group_check_server(kolo_group *group, const char *text)
     return ko_group_fail(group, KOLO_E_PEER_LOST, whole);
 }
 
-int ko_group_fail_lost(kolo_group *group, const char *text)
+/* The peer may have failed in another group, and have gone for that. */
+static void put_reason_first(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
+{
+    struct ko_failure failure;
+    char key[KEY_TEXT], whole[KO_ERROR_TEXT];
+
+    key_of_rank(group, peer, key);
+    if (!read_failure(group, key, &failure))
+        return;
+    snprintf(whole, sizeof whole, "another group of rank %d's failed: %.280s; then %.290s", peer,
+             failure.text, text);
+    memcpy(text, whole, sizeof whole);
+}
+
+int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text)
 {
     char copy[KO_ERROR_TEXT];
     int err;
 
     snprintf(copy, sizeof copy, "%s", text); /* which may be the thread's own */
     err = ko_group_check_store(group);
-    if (!err)
+    if (!err && status == KOLO_E_PEER_LOST)
         err = ko_group_check_server(group, copy);
-    return err ? err : ko_group_fail(group, KOLO_E_PEER_LOST, copy);
+    if (err)
+        return err;
+    if (peer >= 0)
+        put_reason_first(group, peer, copy);
+    return ko_group_fail(group, status, copy);
+}
+
+int ko_group_fail_lost(kolo_group *group, const char *text)
+{
+    return ko_group_fail_for(group, -1, KOLO_E_PEER_LOST, text);
 }
 
 void kolo_group_abort(kolo_group *group, const char *reason)

@@ -123,7 +123,7 @@ static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int noth
     kolo_group *group = watch->group;
     char who[160], others[32] = "", text[KO_ERROR_TEXT];
 
-    if (hear_last_words(watch) || ko_group_check_store(group)) /* it may explain the wait */
+    if (hear_last_words(watch))
         return ko_group_check(group);
     if (late_ms < GRACE_MS && ko_gpu_share_has_given_up(group->share, rank))
         return KOLO_OK;
@@ -134,7 +134,7 @@ static int fail_late(struct ko_watch *watch, int64_t late_ms, int rank, int noth
              "rank %d waited %d ms for %s%s in %s; KOLO_TIMEOUT_MS or kolo_group_set_timeout sets "
              "the limit",
              group->rank, kolo_group_timeout(group), who, others, what);
-    return ko_group_fail(group, KOLO_E_TIMEOUT, text);
+    return ko_group_fail_for(group, rank, KOLO_E_TIMEOUT, text);
 }
 
 /* The wait is too long, whoever it is for. */
@@ -143,7 +143,7 @@ static int fail_unanswered(const struct ko_watch *watch, const char *what)
     kolo_group *group = watch->group;
     char text[KO_ERROR_TEXT];
 
-    if (hear_last_words(watch) || ko_group_check_store(group))
+    if (hear_last_words(watch))
         return ko_group_check(group);
     snprintf(text, sizeof text,
              "rank %d waited %d ms in %s, for which ranks is not known: the GPU has not answered "
@@ -151,7 +151,7 @@ static int fail_unanswered(const struct ko_watch *watch, const char *what)
              "(CUDA_DEVICE_MAX_CONNECTIONS); KOLO_TIMEOUT_MS or kolo_group_set_timeout sets the "
              "limit",
              group->rank, kolo_group_timeout(group), what, KO_GPU_LOOK_MS);
-    return ko_group_fail(group, KOLO_E_TIMEOUT, text);
+    return ko_group_fail_for(group, -1, KOLO_E_TIMEOUT, text);
 }
 
 static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
@@ -165,7 +165,7 @@ static int fail_lost(const struct ko_watch *watch, int rank, const char *what)
     snprintf(text, sizeof text,
              "%s was lost in %s: its process has ended, while rank %d waits for it", who, what,
              watch->group->rank);
-    return ko_group_fail_lost(watch->group, text);
+    return ko_group_fail_for(watch->group, rank, KOLO_E_PEER_LOST, text);
 }
 
 /* ---- what waits, in streams and graphs ------------------------------------------------------- */

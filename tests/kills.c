@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "kolo.h"
 #include "seeded.h"
+#include "status.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -125,6 +126,23 @@ static int exchange_with_anybody(kolo_group *group, struct buffers *b, size_t co
     return kolo_batch(group, ops, 2);
 }
 
+/* In a group that comes and goes, whose ranks have the same numbers. */
+static int in_another_group(kolo_group *group, struct buffers *b, size_t count)
+{
+    char text[512];
+    kolo_group *other;
+    int err = kolo_group_duplicate(group, &other);
+
+    if (err)
+        return err;
+    err = exchange_with_anybody(other, b, count);
+    if (!err)
+        err = kolo_all_reduce(other, b->in, b->out, count, KOLO_FLOAT32, KOLO_SUM);
+    snprintf(text, sizeof text, "%s", kolo_last_error());
+    kolo_group_free(other);
+    return err ? ko_fail_again(err, text) : KOLO_OK;
+}
+
 static int works(kolo_group *group, struct buffers *b, size_t count)
 {
     kolo_work *list[3] = {NULL};
@@ -152,7 +170,7 @@ static int works(kolo_group *group, struct buffers *b, size_t count)
 static int one_call(kolo_group *group, uint64_t *state, struct buffers *b)
 {
     static const size_t counts[] = {1, 6, 100, 2049, MOST_COUNT};
-    int which = seeded_below(state, 13);
+    int which = seeded_below(state, 14);
     size_t count = counts[seeded_below(state, 5)];
     int root = seeded_below(state, kolo_group_size(group));
 
@@ -181,6 +199,8 @@ static int one_call(kolo_group *group, uint64_t *state, struct buffers *b)
         return works(group, b, count);
     case 11:
         return exchange_with_anybody(group, b, count);
+    case 12:
+        return in_another_group(group, b, count);
     default:
         return kolo_all_reduce(group, b->in, b->out, count, KOLO_FLOAT32, KOLO_SUM);
     }
@@ -249,13 +269,24 @@ static bool names(const char *text, int rank)
     return false;
 }
 
+/* What was first, of a text that says so of another group before its own. */
+static const char *first_reason(const char *text)
+{
+    static const char before[] = "'s failed: ";
+    const char *reason;
+
+    while (!strncmp(text, "another group", 13) && (reason = strstr(text, before)))
+        text = reason + sizeof before - 1;
+    return text;
+}
+
 /* True if the text's first word of a loss is of another rank. */
 static bool blames_another(const char *text, int rank)
 {
-    const char *lost = strstr(text, " was lost");
+    const char *reason = first_reason(text);
     int first;
 
-    return lost && sscanf(text, "rank %d", &first) == 1 && first != rank;
+    return strstr(reason, " was lost") && sscanf(reason, "rank %d", &first) == 1 && first != rank;
 }
 
 static void judge(const struct run *run, int rank, int status, int timeout_ms,
