@@ -364,15 +364,35 @@ static bool has_ended(const struct ko_channel *channel, int peer)
            ko_endpoint_is_gone(channel->group->endpoint, channel->group->world_ranks[peer]);
 }
 
+/* It may have opened the link, sent what it had and ended since the last turn: what it has left is
+ * taken in once more. */
+static int hear_of_ended(struct ko_channel *channel, int peer)
+{
+    ko_endpoint_accept(channel->group->endpoint);
+    return ko_channel_drive_opening(channel, &channel->ports[peer]);
+}
+
 static int check_process(struct ko_channel *channel, int peer)
 {
-    if (peer >= 0 && has_ended(channel, peer))
-        return ko_channel_link_failed(
-            channel, peer, ko_fail(KOLO_E_PEER_LOST, "its process ended before it had connected"));
-    for (int i = 0; peer < 0 && i < channel->group->size; i++)
-        if (channel->ports[i].is_optional && !channel->ports[i].has_left && has_ended(channel, i))
-            ko_channel_give_up(channel, &channel->ports[i]);
-    return KOLO_OK;
+    int err = KOLO_OK;
+
+    if (peer >= 0 && has_ended(channel, peer)) {
+        err = hear_of_ended(channel, peer);
+        if (!err && !channel->ports[peer].is_open)
+            err = ko_channel_link_failed(
+                channel, peer,
+                ko_fail(KOLO_E_PEER_LOST, "its process ended before it had connected"));
+    }
+    for (int i = 0; peer < 0 && i < channel->group->size && !err; i++) {
+        struct ko_port *port = &channel->ports[i];
+
+        if (!port->is_optional || port->has_left || !has_ended(channel, i))
+            continue;
+        err = hear_of_ended(channel, i);
+        if (!err && !port->is_open && !port->has_left)
+            ko_channel_give_up(channel, port);
+    }
+    return err;
 }
 
 /* Tells all peers which call this rank is in, and waits in. */

@@ -4,7 +4,11 @@
  * nobody has.
  */
 #include "clock.h"
+#include "endpoint.h"
+#include "group.h"
+#include "group_waits.h"
 #include "letters.h"
+#include "mailbox_parts.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -88,6 +92,42 @@ static int leave_while_links_open(kolo_group *group, void *argument)
     return failed ? ranks_fail("leave_while_links_open") : 0;
 }
 
+/* What rank 0 may do between two turns of a wait: look whether who has not connected has ended. */
+static int look_around(kolo_group *group, int peer)
+{
+    struct ko_mailbox *mailbox = ko_mailbox_existing(group);
+    const ko_deadline deadline = ko_deadline_in(20000);
+    struct ko_wait wait = {.deadline = &deadline,
+                           .peer = peer,
+                           .what = "for it",
+                           .began_ns = ko_now_ns() - 1000000000};
+    int err;
+
+    ko_biased_lock_take(&mailbox->lock);
+    err = ko_channel_look_around(&mailbox->channel, &wait);
+    ko_biased_lock_give(&mailbox->lock);
+    return err;
+}
+
+/* Rank 1 takes the link that rank 0 has begun, sends over it, and ends before rank 0 has seen that
+ * it is open. */
+static int end_behind_a_message(kolo_group *group, void *argument)
+{
+    const int *peer = argument;
+    kolo_message message;
+    int found;
+
+    if (kolo_group_rank(group) == 1)
+        return letter_post(group, 5, 2, 0, 7);
+    if (kolo_probe(group, *peer, 7, 0, &found, &message))
+        return ranks_fail("probe");
+    while (!ko_endpoint_is_gone(group->endpoint, 1))
+        ranks_nap_ms(5);
+    if (look_around(group, *peer))
+        return ranks_fail("a look around");
+    return letter_take(group, 5, 2, *peer, 7);
+}
+
 /* The courier attends to a receive of any rank while all but oneself have left. */
 static int outstay_the_others(kolo_group *group, void *argument)
 {
@@ -126,6 +166,20 @@ static void those_who_leave_are_not_waited_for(void **state)
     letters_run(3, leave_while_links_open);
     letters_run(2, outstay_the_others);
     letters_run(3, outstay_the_others);
+}
+
+static void last_words_are_heard(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp"}; /* over RDMA both ends open at once */
+    int peers[] = {KOLO_ANY_RANK, 1};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        letters_set(transports[i / 2], false);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2},
+                                   end_behind_a_message, &peers[i % 2]),
+                         0);
+    }
 }
 
 /* ---- time-outs and aborts ------------------------------------------------------------------ */
@@ -236,6 +290,23 @@ static int die_unmet(kolo_group *group, void *argument)
                         "it ended, or freed its group, before it had connected");
 }
 
+/* Until the ranks from `first` on have waited for so long that the store knows; then this one's
+ * waits end soon. */
+static int let_others_leave_word(kolo_group *group, int first)
+{
+    struct ko_waits_word words[4];
+
+    for (int i = first; i < kolo_group_size(group);) {
+        if (!ko_waits_read(group, words))
+            return ranks_fail("the store does not tell");
+        if (words[i].what != KO_WAITS_NOT)
+            i++;
+        else
+            ranks_nap_ms(20);
+    }
+    return kolo_group_set_timeout(group, 100) ? ranks_fail("set_timeout") : 0;
+}
+
 /* Rank 1 dies as before, and nobody sends; rank 2 waits itself. */
 static int wait_beside_the_dead(kolo_group *group, void *argument)
 {
@@ -245,12 +316,12 @@ static int wait_beside_the_dead(kolo_group *group, void *argument)
     (void)argument;
     if (rank == 1)
         raise(SIGKILL);
-    if (kolo_group_set_timeout(group, rank ? 3000 : 2500))
-        return ranks_fail("set_timeout");
+    if (rank == 0 && let_others_leave_word(group, 2))
+        return 1;
     return ranks_expect(
         kolo_recv(group, &byte, 1, KOLO_INT8, rank ? 0 : KOLO_ANY_RANK, rank ? 5 : 6),
         KOLO_E_TIMEOUT,
-        "rank 0 waited 2500 ms for a message of tag 6 from any rank; ended, or freed the group, "
+        "rank 0 waited 100 ms for a message of tag 6 from any rank; ended, or freed the group, "
         "before they had connected: rank 1; rank 2 waits for a message of tag 5 from rank 0; "
         "KOLO_TIMEOUT_MS");
 }
@@ -299,14 +370,14 @@ static int lose_a_silent_one(kolo_group *group, void *argument)
 /* All wait for anybody. */
 static int wait_for_anybody(kolo_group *group, void *argument)
 {
-    const int rank = kolo_group_rank(group);
     char byte;
 
     (void)argument;
-    if (kolo_group_set_timeout(group, rank ? 3000 : 2500))
-        return ranks_fail("set_timeout");
+    if (kolo_group_rank(group) == 0 && let_others_leave_word(group, 1))
+        return 1;
     return ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, KOLO_ANY_RANK, 6), KOLO_E_TIMEOUT,
-                        "of tag 6 from any rank; wait for a message: rank 1-3; KOLO_TIMEOUT_MS");
+                        "rank 0 waited 100 ms for a message of tag 6 from any rank; wait for a "
+                        "message: rank 1-3; KOLO_TIMEOUT_MS");
 }
 
 /* The others have gone. */
@@ -362,6 +433,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(those_who_leave_are_not_waited_for),
+        cmocka_unit_test(last_words_are_heard),
         cmocka_unit_test(waits_end),
         cmocka_unit_test(the_dead_are_named),
         cmocka_unit_test(who_does_not_send_is_told),
