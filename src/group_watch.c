@@ -43,7 +43,9 @@ struct ko_watch {
     bool has_turn;          /* it looks in a call, which has the engine's */
     const char *kernels_of; /* a call's name */
     struct sight waits[KO_GPU_NROUNDS], kernels[KO_GPU_NROUNDS][KO_PUSH_BLOCKS];
-    int64_t asked_ns; /* the store, last */
+    unsigned looks;                    /* so far, this one with them */
+    unsigned gone_since[KO_FOLD_MOST]; /* by rank: the look that found it gone; 0: none has */
+    int64_t asked_ns;                  /* the store, last */
 };
 
 static int nap_ms(const kolo_group *group)
@@ -68,6 +70,17 @@ static bool any_is_gone(const struct ko_watch *watch)
         if (is_gone(watch, r))
             return true;
     return false;
+}
+
+/* Whether what waits for a rank does so in vain, as it has gone. What has been read of the wait may
+ * be older than the rank's last deed, unless a whole look lies between. */
+static bool is_lost(struct ko_watch *watch, int rank)
+{
+    if (!is_gone(watch, rank))
+        return false;
+    if (!watch->gone_since[rank])
+        watch->gone_since[rank] = watch->looks;
+    return watch->looks - watch->gone_since[rank] > 1;
 }
 
 /* Milliseconds that the group's limit has been over for. */
@@ -241,7 +254,7 @@ static int judge_missing(struct ko_watch *watch, int64_t late_ms, const bool *is
     int first = -1, nothers = 0;
 
     for (int r = 0; r < watch->group->size; r++) {
-        if (is_missing[r] && is_gone(watch, r))
+        if (is_missing[r] && is_lost(watch, r))
             return fail_lost(watch, r, what);
         nothers += is_missing[r] && first >= 0;
         first = is_missing[r] && first < 0 ? r : first;
@@ -291,7 +304,7 @@ static int judge_kernel(struct ko_watch *watch, const struct sight *sight, int f
 {
     const int64_t late_ms = lateness(watch, sight);
 
-    if (is_gone(watch, from))
+    if (is_lost(watch, from))
         return fail_lost(watch, from, watch->kernels_of);
     return late_ms < 0 ? ask(watch) : fail_late(watch, late_ms, from, 0, watch->kernels_of);
 }
@@ -338,6 +351,7 @@ int ko_group_await_kernels(kolo_group *group, const char *name, const ko_deadlin
         if (err != KOLO_E_TIMEOUT)
             break;
         (void)listen_to_ranks(&watch);
+        watch.looks++;
         if (!group->watch)
             (void)look_at_kernels(&watch);
     } while (!ko_deadline_passed(&last));
@@ -350,6 +364,7 @@ static void look(struct ko_watch *watch)
 {
     int err = ko_group_has_failed(watch->group) ? KOLO_E_ABORTED : KOLO_OK;
 
+    watch->looks++;
     for (int round = 0; round < KO_GPU_NROUNDS && !err; round++)
         err = look_at_wait(watch, (enum ko_gpu_round)round);
     if (!err)
