@@ -28,7 +28,8 @@ enum {
     STRANGER_MS = 5000, /* of silence, where strangers have become many */
     MOST_ARRIVALS = 1 << 15,
     ACCEPTS_AT_ONCE = 64,
-    REST_MS = 5000 /* of a store that has not answered */
+    STORE_MS = 1000, /* at most, for a question to it that need not be asked */
+    REST_MS = 5000   /* of a store that has not answered */
 };
 
 struct ko_arrival {
@@ -316,8 +317,46 @@ bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank)
 {
     const struct ko_contact *contact;
 
-    return !ko_endpoint_contact(endpoint, rank, &contact) &&
-           ko_contact_is_gone(&endpoint->own, contact);
+    return (!ko_endpoint_contact(endpoint, rank, &contact) &&
+            ko_contact_is_gone(&endpoint->own, contact)) ||
+           ko_endpoint_has_closed(endpoint, rank);
+}
+
+/* ---- wills ------------------------------------------------------------------------------- */
+
+static void closed_key(int rank, char *key, size_t nbytes)
+{
+    snprintf(key, nbytes, "closed/%d", rank);
+}
+
+int ko_endpoint_leave_will(struct ko_endpoint *endpoint)
+{
+    char key[32];
+
+    endpoint->has_wills = true;
+    closed_key(endpoint->rank, key, sizeof key);
+    return endpoint->rank == endpoint->store_rank
+               ? KOLO_OK
+               : ko_store_will(endpoint->store, key, (kolo_bytes){"", 1});
+}
+
+bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank)
+{
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
+    struct ko_request request = {.op = KO_STORE_CHECK};
+    struct ko_reply reply;
+    char key[32], text[KO_ERROR_TEXT];
+
+    if (!endpoint->has_wills || !ko_endpoint_may_ask(endpoint))
+        return false;
+    closed_key(rank, key, sizeof key);
+    ko_error_keep(text);
+    if (ko_endpoint_after_asking(
+            endpoint, ko_store_call_key(endpoint->store, &request, key, &deadline, &reply))) {
+        (void)ko_fail_again(KOLO_OK, text);
+        return false;
+    }
+    return reply.number;
 }
 
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,

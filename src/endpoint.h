@@ -26,6 +26,7 @@ struct ko_endpoint {
     int rank, size;            /* in the world */
     kolo_store *store;         /* a handle of its own, closed with the endpoint */
     int store_rank;            /* the world rank that serves the store; -1: none of the ranks */
+    bool has_wills;            /* the store knows which ranks' endpoints have ended */
     atomic_bool store_is_lost; /* its connection broke: it is not tried again */
     _Atomic int64_t store_rests_until_ns; /* it has not answered what need not be asked */
     struct ko_contact own;
@@ -55,6 +56,10 @@ void ko_endpoint_retain(struct ko_endpoint *endpoint);
 /* The last user closes. NULL is allowed. */
 void ko_endpoint_release(struct ko_endpoint *endpoint);
 
+/* To be called once where rank 0 serves the store: it is to know when this endpoint has ended,
+ * however that comes about. */
+int ko_endpoint_leave_will(struct ko_endpoint *endpoint);
+
 /* Passes on the status of a call on the store, and remembers when the store has gone. */
 int ko_endpoint_after_store(struct ko_endpoint *endpoint, int status);
 
@@ -79,8 +84,11 @@ const struct ko_contact *ko_endpoint_known(struct ko_endpoint *endpoint, int ran
 /* Whether the process of a rank whose contact has been fetched has ended, as far as this machine
  * can tell. */
 bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank);
-/* The same of any rank, whose contact is fetched if need be: for who may wait for the store. */
+/* The same of any rank, whose contact is fetched if need be, and of other machines, as far as the
+ * store can tell: for who may wait for the store. */
 bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank);
+/* Whether a rank, wherever it is, has ended or freed its groups, as the store tells. */
+bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank);
 
 /* Begins a wire to a world rank over the transport that topology chooses. */
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,

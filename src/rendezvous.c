@@ -115,7 +115,10 @@ static int join_others(struct ko_world *world, const ko_deadline *deadline,
     if (err)
         return blame_server(world, err);
     (*endpoint)->store_rank = world->has_server ? 0 : -1;
-    err = ko_world_meet(world, deadline);
+    if (world->has_server)
+        err = ko_endpoint_leave_will(*endpoint);
+    if (!err)
+        err = ko_world_meet(world, deadline);
     if (err == KOLO_E_TIMEOUT)
         return err; /* for want of other ranks */
     if (!err)

@@ -30,10 +30,19 @@ struct plan {
     uint64_t seed;
     int n, victim;
     const char *transport;
-    bool has_rails; /* rdma: two queue pairs on each of two adapters */
-    int kill_us;    /* after the last rank was started */
+    bool has_rails;             /* rdma: two queue pairs on each of two adapters */
+    bool has_hosts;             /* every other rank is of another host */
+    const char *const *setting; /* one of `settings` */
+    int kill_us;                /* after the last rank was started */
     int port;
 };
+
+static const char *const settings[][2] = {
+    {"KOLO_SLOTS", "8"},       {"KOLO_SLOTS", "2"},       {"KOLO_SLICE_BYTES", "4K"},
+    {"KOLO_ENCRYPT", "1"},     {"KOLO_TCP_SOCKETS", "3"}, {"KOLO_PROTO", "simple"},
+    {"KOLO_EAGER_BYTES", "0"}, {"KOLO_IDLE_BYTES", "0"},  {"KOLO_DETERMINISTIC", "1"}};
+
+enum { NSETTINGS = sizeof settings / sizeof *settings };
 
 /* What a rank leaves behind. */
 struct outcome {
@@ -82,7 +91,11 @@ static struct plan make_plan(const struct kills *kills, uint64_t seed)
     if (kills->transport)
         plan.transport = kills->transport;
     plan.kill_us = seeded_below(&state, 20000);
+    plan.setting = settings[seeded_below(&state, NSETTINGS)];
+    if (!strcmp(plan.setting[0], "KOLO_ENCRYPT") && !strcmp(plan.transport, "rdma"))
+        plan.transport = "tcp"; /* rdma does not encrypt */
     plan.has_rails = !strcmp(plan.transport, "rdma") && seeded_below(&state, 2);
+    plan.has_hosts = !seeded_below(&state, 4);
     plan.port = take_port();
     return plan;
 }
@@ -126,21 +139,36 @@ static int exchange_with_anybody(kolo_group *group, struct buffers *b, size_t co
     return kolo_batch(group, ops, 2);
 }
 
-/* In a group that comes and goes, whose ranks have the same numbers. */
-static int in_another_group(kolo_group *group, struct buffers *b, size_t count)
+/* In a group that comes and goes. */
+static int in_another_group(kolo_group *other, struct buffers *b, size_t count)
 {
     char text[512];
-    kolo_group *other;
-    int err = kolo_group_duplicate(group, &other);
+    int err = kolo_group_size(other) > 1 ? exchange_with_anybody(other, b, count) : KOLO_OK;
 
-    if (err)
-        return err;
-    err = exchange_with_anybody(other, b, count);
     if (!err)
         err = kolo_all_reduce(other, b->in, b->out, count, KOLO_FLOAT32, KOLO_SUM);
     snprintf(text, sizeof text, "%s", kolo_last_error());
     kolo_group_free(other);
     return err ? ko_fail_again(err, text) : KOLO_OK;
+}
+
+/* Its ranks have the same numbers. */
+static int in_a_duplicate(kolo_group *group, struct buffers *b, size_t count)
+{
+    kolo_group *other;
+    const int err = kolo_group_duplicate(group, &other);
+
+    return err ? err : in_another_group(other, b, count);
+}
+
+/* One of two, of ranks that are counted down. */
+static int in_a_part(kolo_group *group, struct buffers *b, size_t count)
+{
+    const int rank = kolo_group_rank(group);
+    kolo_group *part;
+    const int err = kolo_group_split(group, rank % 2, -rank, &part);
+
+    return err ? err : in_another_group(part, b, count);
 }
 
 static int works(kolo_group *group, struct buffers *b, size_t count)
@@ -170,7 +198,7 @@ static int works(kolo_group *group, struct buffers *b, size_t count)
 static int one_call(kolo_group *group, uint64_t *state, struct buffers *b)
 {
     static const size_t counts[] = {1, 6, 100, 2049, MOST_COUNT};
-    int which = seeded_below(state, 14);
+    int which = seeded_below(state, 15);
     size_t count = counts[seeded_below(state, 5)];
     int root = seeded_below(state, kolo_group_size(group));
 
@@ -200,10 +228,29 @@ static int one_call(kolo_group *group, uint64_t *state, struct buffers *b)
     case 11:
         return exchange_with_anybody(group, b, count);
     case 12:
-        return in_another_group(group, b, count);
+        return in_a_duplicate(group, b, count);
+    case 13:
+        return in_a_part(group, b, count);
     default:
         return kolo_all_reduce(group, b->in, b->out, count, KOLO_FLOAT32, KOLO_SUM);
     }
+}
+
+static void set_environment(const struct plan *plan, int rank)
+{
+    const bool has_windows_alone = !strcmp(plan->transport, "shm");
+
+    setenv("KOLO_TRANSPORT", plan->has_hosts && has_windows_alone ? "shm,tcp" : plan->transport, 1);
+    if (plan->has_hosts)
+        setenv("KOLO_HOST", rank % 2 ? "one" : "other", 1);
+    if (plan->has_rails) {
+        setenv("FAKEVERBS_DEVICES", "fake0,fake1", 1);
+        setenv("KOLO_IB_HCA", "fake0,fake1", 1);
+        setenv("KOLO_IB_QPS_PER_CONNECTION", "2", 1);
+    }
+    setenv("KOLO_AUTH_TOKEN", "sixteen letters and more", 1);
+    setenv(plan->setting[0], plan->setting[1], 1);
+    setenv("KOLO_DEBUG", getenv("KILLS_DEBUG") ? getenv("KILLS_DEBUG") : "NONE", 1);
 }
 
 /* Calls until the first error. All ranks draw the same calls. */
@@ -216,13 +263,7 @@ static void rank_main(const struct plan *plan, int rank, int timeout_ms, struct 
     int err;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setenv("KOLO_TRANSPORT", plan->transport, 1);
-    if (plan->has_rails) {
-        setenv("FAKEVERBS_DEVICES", "fake0,fake1", 1);
-        setenv("KOLO_IB_HCA", "fake0,fake1", 1);
-        setenv("KOLO_IB_QPS_PER_CONNECTION", "2", 1);
-    }
-    setenv("KOLO_DEBUG", getenv("KILLS_DEBUG") ? getenv("KILLS_DEBUG") : "NONE", 1);
+    set_environment(plan, rank);
     snprintf(method, sizeof method, "tcp://127.0.0.1:%d?rank=%d&world_size=%d", plan->port, rank,
              plan->n);
     err = kolo_group_join(method, timeout_ms, &group);
@@ -284,9 +325,11 @@ static const char *first_reason(const char *text)
 static bool blames_another(const char *text, int rank)
 {
     const char *reason = first_reason(text);
-    int first;
+    int in_group, in_world;
+    const int n = sscanf(reason, "rank %d (rank %d of the world", &in_group, &in_world);
+    const char *lost = strstr(reason, " was lost");
 
-    return strstr(reason, " was lost") && sscanf(reason, "rank %d", &first) == 1 && first != rank;
+    return lost && lost < strchrnul(reason, ';') && n > 0 && (n > 1 ? in_world : in_group) != rank;
 }
 
 static void judge(const struct run *run, int rank, int status, int timeout_ms,
@@ -314,16 +357,17 @@ static void judge(const struct run *run, int rank, int status, int timeout_ms,
         fprintf(stderr, "# seed %llu: slow, %d ms: rank %d: %s\n",
                 (unsigned long long)run->plan.seed, ms, rank, outcome->text);
     if (is_hung || is_crashed || is_success || is_unnamed || is_blaming || is_late)
-        fprintf(
-            stderr,
-            "# seed %llu: %d ranks over %s%s, rank %d killed after %d us: rank %d %s %d ms later,"
-            " after %d calls: %s: %s\n",
-            (unsigned long long)run->plan.seed, run->plan.n, run->plan.transport,
-            run->plan.has_rails ? " (4 rails)" : "", run->plan.victim, run->plan.kill_us, rank,
-            is_hung      ? "hung"
-            : is_crashed ? "crashed"
-                         : "returned",
-            ms, outcome->calls, kolo_status_name(outcome->status), outcome->text);
+        fprintf(stderr,
+                "# seed %llu: %d ranks over %s%s%s, %s=%s, rank %d killed after %d us: rank %d %s "
+                "%d ms later, after %d calls: %s: %s\n",
+                (unsigned long long)run->plan.seed, run->plan.n, run->plan.transport,
+                run->plan.has_rails ? " (4 rails)" : "", run->plan.has_hosts ? " (2 hosts)" : "",
+                run->plan.setting[0], run->plan.setting[1], run->plan.victim, run->plan.kill_us,
+                rank,
+                is_hung      ? "hung"
+                : is_crashed ? "crashed"
+                             : "returned",
+                ms, outcome->calls, kolo_status_name(outcome->status), outcome->text);
 }
 
 /* Kills when it is time, reaps who has ended; true while somebody is left. */

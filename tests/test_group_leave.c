@@ -10,6 +10,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -46,22 +48,76 @@ static int die_unmet(kolo_group *group, void *argument)
     return kolo_group_rank(group) == 2 ? raise(SIGKILL) : 0;
 }
 
+static int settle_apart(int rank, void *argument)
+{
+    char host[16];
+
+    (void)argument;
+    snprintf(host, sizeof host, "host%d", rank);
+    return setenv("KOLO_HOST", host, 1);
+}
+
+/* Whether its process is one of this machine's, or only the store can tell. */
 static void who_has_ended_is_not_waited_for(void **state)
 {
-    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
-    const int64_t began_ns = ko_now_ns();
+    struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
 
     (void)state;
-    letters_set("shm", false);
-    assert_int_equal(ranks_run(&ranks, die_unmet, NULL), 0);
-    assert_int_equal(ranks_within(began_ns, 20000, "rank 0, which serves the store, has gone"), 0);
+    for (int i = 0; i < 2; i++) {
+        const int64_t began_ns = ko_now_ns();
+
+        ranks.settle = i ? settle_apart : NULL;
+        letters_set(i ? "tcp" : "shm", false);
+        assert_int_equal(ranks_run(&ranks, die_unmet, NULL), 0);
+        assert_int_equal(ranks_within(began_ns, 20000, "rank 0, which serves the store, has gone"),
+                         0);
+    }
+}
+
+/* Rank 1 is killed before it has connected to rank 2 of another machine, which waits for that. */
+static int wait_for_the_dead_elsewhere(kolo_group *world, void *argument)
+{
+    const bool *is_for_any = argument;
+    const int members[] = {1, 2}, rank = kolo_group_rank(world);
+    const int64_t began_ns = ko_now_ns();
+    kolo_group *pair;
+    int err, failed;
+    char byte;
+
+    if (rank == 1)
+        raise(SIGKILL);
+    if (rank == 0)
+        return 0;
+    if (kolo_group_new_local(world, members, 2, 0, &pair))
+        return ranks_fail("a group");
+    err = kolo_recv(pair, &byte, 1, KOLO_UINT8, *is_for_any ? KOLO_ANY_RANK : 0, 0);
+    failed = ranks_expect_soon(began_ns, err, KOLO_E_PEER_LOST,
+                               *is_for_any ? "before they had connected: rank 0"
+                                           : "rank 0 (rank 1 of the world, ");
+    kolo_group_free(pair);
+    return failed;
+}
+
+static void who_has_ended_elsewhere_is_seen(void **state)
+{
+    const struct ranks ranks = {
+        .kind = RANKS_PROCESSES, .n = 3, .tolerated = 1, .settle = settle_apart};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool is_for_any = i;
+
+        letters_set("tcp", false);
+        assert_int_equal(ranks_run(&ranks, wait_for_the_dead_elsewhere, &is_for_any), 0);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {/* before anything has opened the log here */
                                        cmocka_unit_test(who_is_waited_for_is_logged),
-                                       cmocka_unit_test(who_has_ended_is_not_waited_for)};
+                                       cmocka_unit_test(who_has_ended_is_not_waited_for),
+                                       cmocka_unit_test(who_has_ended_elsewhere_is_seen)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
