@@ -8,7 +8,12 @@
 #include "letters.h"
 #include "seeded.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum {
     MOST_GROUPS = 4,  /* the first is the world */
@@ -345,9 +350,49 @@ int programs_run(kolo_group *world, uint64_t seed, const struct exam_memory *con
         failed = step(&program);
         done += !failed;
     }
-    if (!failed)
-        failed = end_all_pending(&program, -1);
+    failed |= end_all_pending(&program, -1);
     for (int i = 1; i < MOST_GROUPS; i++)
         kolo_group_free(program.groups[i]);
     return failed ? ranks_fail("seed %llu, step %d", (unsigned long long)seed, done) : 0;
+}
+
+/* ---- and their end ------------------------------------------------------------------------- */
+
+static void *be_killed(void *argument)
+{
+    const uint64_t *seed = argument;
+    uint64_t state = *seed;
+
+    usleep((useconds_t)seeded_below(&state, 60000));
+    raise(SIGKILL);
+    return NULL;
+}
+
+/* By its number in the world, which in another group stands behind the one there. */
+static int expect_named(int err, int victim)
+{
+    static const char *const behind[] = {" (", " of the world", ", which serves the store"};
+    char name[48];
+    bool is_named = false;
+
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "rank %d%s", victim, behind[i]);
+        is_named |= strstr(kolo_last_error(), name) != NULL;
+    }
+    return is_named ? ranks_expect(err, KOLO_E_PEER_LOST, "")
+                    : ranks_fail("the error does not name rank %d", victim);
+}
+
+int programs_survive(kolo_group *world, uint64_t seed, const struct exam_memory *const *memories,
+                     int n, void *stream)
+{
+    const int victim = (int)(seed % (uint64_t)kolo_group_size(world));
+    pthread_t killer;
+    char byte;
+
+    if (kolo_group_rank(world) == victim && pthread_create(&killer, NULL, be_killed, &seed))
+        return ranks_fail("a thread");
+    for (uint64_t i = 0; !programs_run(world, seed + i, memories, n, stream);)
+        i++;
+    return expect_named(kolo_recv(world, &byte, 1, KOLO_UINT8, victim, NTAGS), victim);
 }

@@ -117,6 +117,28 @@ static void all_settings_do(void **state)
     unsetenv("KOLO_AUTH_TOKEN");
 }
 
+static int run_until_killed(kolo_group *world, void *argument)
+{
+    (void)argument;
+    return programs_survive(world, first_seed, NULL, 0, NULL);
+}
+
+static void survivors_hear_who_was_killed(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp", "rdma"};
+
+    (void)state;
+    SKIP_PROCESSES_UNDER_TSAN();
+    for (int i = 0; i < 4 * nseeds; i++) {
+        const struct ranks ranks = {
+            .kind = RANKS_PROCESSES, .n = 2 + i % (PROGRAMS_MOST_RANKS - 1), .tolerated = 1};
+
+        letters_set(transports[i % 3], i % 4 == 0);
+        assert_int_equal(ranks_run(&ranks, run_until_killed, NULL), 0);
+        first_seed += 100;
+    }
+}
+
 static int settle(int rank, void *argument)
 {
     (void)argument;
@@ -142,7 +164,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_end_as_written), cmocka_unit_test(programs_run_beside_each_other),
-        cmocka_unit_test(all_settings_do), cmocka_unit_test(ranks_of_several_hosts_do)};
+        cmocka_unit_test(survivors_hear_who_was_killed), cmocka_unit_test(all_settings_do),
+        cmocka_unit_test(ranks_of_several_hosts_do)};
 
     if (argc > 1)
         nseeds = atoi(argv[1]);
