@@ -301,6 +301,7 @@ int ko_correspondence_enter(struct ko_correspondence *with, int n, struct ko_let
 
     if (!letter->is_send)
         return ko_receive_enter(with, n, letter);
+    letter->is_behind = with->untold.seq;
     err = add_untold(with);
     if (err)
         return err;

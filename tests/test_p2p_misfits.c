@@ -115,6 +115,32 @@ static int misfit_to_oneself(kolo_group *group, void *argument)
            letter_post(group, 12, 2, 0, 2) || letter_take(group, 12, 2, 0, 2);
 }
 
+/* The first message behind the word says it, whichever way each of them goes. */
+static int misfit_before_a_message(kolo_group *group, void *argument)
+{
+    enum { TIMES = 20 };
+    unsigned char byte = 1;
+    int failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < TIMES && !failed; i++) {
+        if (kolo_group_rank(group) == 1)
+            failed = ranks_expect(kolo_recv(group, &byte, 0, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
+                                  "has 1 bytes, the receive room for 0") ||
+                     letter_post(group, 41, 5, 0, 5) || letter_take(group, 1, 6, 0, 6);
+        else {
+            unsigned char room[41];
+
+            failed = letter_post(group, 1, 1, 1, 1) ||
+                     ranks_expect(kolo_recv(group, room, 41, KOLO_UINT8, 1, 5), KOLO_E_TRUNCATED,
+                                  "an earlier message of tag 1 to rank 1 was longer than its "
+                                  "receive, which had room for 0 bytes") ||
+                     !letter_is(room, 41, 5) || letter_post(group, 1, 6, 1, 6);
+        }
+    }
+    return failed;
+}
+
 /* A receiver that gives up says why. */
 static int misfit_before_the_end(kolo_group *group, void *argument)
 {
@@ -166,6 +192,7 @@ static void misfits_are_errors_of_the_message(void **state)
     (void)state;
     letters_run(2, misfit);
     letters_run(2, misfit_of_dtype);
+    letters_run(2, misfit_before_a_message);
     letters_run(2, misfit_before_the_end);
     letters_run(2, misfit_of_one_that_left);
     letters_run(1, misfit_to_oneself);
