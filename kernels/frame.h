@@ -24,8 +24,8 @@ struct ko_stamp {
                               KO_POINT_TO_POINT */
             uint8_t dtype;
             uint8_t op; /* point to point: KO_RECEIPT, KO_EARLY, KO_PLACE, that and KO_CAPTURED, or
-                           0; ASIDE and TAKEN: KO_NO_ROOM or 0; REFUSED: KO_TOO_LONG and
-                           KO_CAPTURED, as they apply */
+                           0, each perhaps with KO_BEHIND; ASIDE and TAKEN: KO_NO_ROOM or 0;
+                           REFUSED: KO_TOO_LONG and KO_CAPTURED, as they apply */
             uint8_t algorithm;
         };
         uint64_t call; /* these five in one word */
@@ -59,6 +59,7 @@ KO_FN void ko_stamp_set_root(struct ko_stamp *stamp, uint32_t root)
 #define KO_TOO_LONG 8  /* REFUSED: there is not room for it */
 #define KO_EARLY 16    /* its sender goes on, but wants to hear TAKEN, if only because it is kept */
 #define KO_NO_ROOM 32  /* ASIDE, TAKEN: there is no room to keep more messages in */
+#define KO_BEHIND 64   /* in a window: a word went before it over the wire, to be heard first */
 #define KO_UNEVEN 0x80 /* blocks of different lengths; count is then what all ranks know, or 0 */
 #define KO_COALESCED 0x40 /* of several tensors, of which these are some */
 #define KO_ROOT_BITS 16

@@ -209,9 +209,11 @@ int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,
 
     refusal.op = (message->count > receive->nbytes ? KO_TOO_LONG : 0) |
                  (ko_letter_is_captured(receive) ? KO_CAPTURED : 0);
+    if (with->peer != with->desk->rank) /* which knows */
+        with->is_refusing = true;
     if (is_heard)
         return note(with, KO_FRAME_REFUSE, &refusal);
-    if (!with->untold.seq && with->peer != with->desk->rank) /* which knows */
+    if (with->is_refusing && !with->untold.seq)
         with->untold = refusal;
     return KOLO_OK;
 }
@@ -304,6 +306,8 @@ int ko_correspondence_enter(struct ko_correspondence *with, int n, struct ko_let
     err = add_untold(with);
     if (err)
         return err;
+    letter->is_behind = with->is_refusing;
+    with->is_refusing = false;
     letter->seq = ++with->sent;
     ko_letters_push(&with->sending, letter);
     return KOLO_OK;

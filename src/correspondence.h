@@ -54,11 +54,13 @@ struct ko_correspondence {
     struct ko_parcel *last_parcel;
     struct ko_fetch *fetches; /* messages whose places have come (mailbox_gpu.h) */
     struct ko_note *notes;    /* to be told, in this order */
-    bool has_more;          /* the link may have room for more, but the peer is to be heard first */
+    bool has_more; /* the link may have room for more, or have more, but the peer is to be heard */
     uint64_t listened;      /* slices sent when it was listened for last */
     struct ko_stamp untold; /* a refusal that travels with the next word there; seq 0: none */
+    bool is_refusing; /* messages of the peer's, since the last one there: the next is to say so */
     struct ko_stamp refused; /* by the peer, of ours that was complete; seq 0: none */
     uint64_t sent, received; /* messages, for their numbers */
+    uint64_t behind;         /* the peer's, for which it was listened last; 0: none */
     uint64_t had_come;       /* slices, when the last long message of ours went */
     bool is_full;            /* the peer: it had no room for a message of ours */
     uint64_t asked;          /* ours that asks whether there is room; 0: none */

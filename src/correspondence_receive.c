@@ -155,13 +155,13 @@ int ko_receive_fetch(struct ko_correspondence *with)
  * what is longer, at once, and is no more than that; for a graph, of anything. */
 static bool is_odd(const struct ko_frame *frame)
 {
-    const struct ko_stamp *stamp = &frame->stamp;
+    const uint8_t op = frame->stamp.op & ~KO_BEHIND;
 
-    if (stamp->op == (KO_PLACE | KO_CAPTURED))
+    if (op == (KO_PLACE | KO_CAPTURED))
         return !frame->nbytes;
-    if (stamp->op == KO_PLACE)
-        return stamp->count <= sizeof(struct ko_gpu_place) || !frame->nbytes;
-    return stamp->op && stamp->op != KO_RECEIPT && stamp->op != KO_EARLY;
+    if (op == KO_PLACE)
+        return frame->stamp.count <= sizeof(struct ko_gpu_place) || !frame->nbytes;
+    return op && op != KO_RECEIPT && op != KO_EARLY;
 }
 
 /* Whether the first slice of a new message says what it may. */
@@ -299,7 +299,19 @@ static void tell_probes(struct ko_correspondence *with, const struct ko_stamp *s
     }
 }
 
-/* The next slice is of another message than the last. KO_AGAIN: nobody wants it yet. */
+/* A window is faster than the wire beside it, on which what was told before this message may not
+ * have been heard yet: true, once, for the caller to listen. */
+static bool is_unheard(struct ko_correspondence *with, const struct ko_stamp *stamp)
+{
+    if (!(stamp->op & KO_BEHIND) || with->behind == stamp->seq)
+        return false;
+    with->behind = stamp->seq;
+    with->has_more = true;
+    return true;
+}
+
+/* The next slice is of another message than the last. KO_AGAIN: nobody wants it yet, or it has to
+ * wait for a word. */
 static int turn_to(struct ko_correspondence *with, const struct ko_link *link,
                    const struct ko_frame *frame, const struct ko_letter *wanted)
 {
@@ -312,6 +324,8 @@ static int turn_to(struct ko_correspondence *with, const struct ko_link *link,
     if (stamp->seq <= with->received)
         return go_on(with, stamp);
     err = check_new(with, frame);
+    if (!err && is_unheard(with, stamp))
+        err = KO_AGAIN;
     if (err)
         return err;
     if (find_awaited(with, (int)stamp->root))

@@ -93,13 +93,17 @@ static struct ko_stamp stamp_of(const struct ko_correspondence *with,
     stamp.op = has_receipt(with, letter, link) ? KO_RECEIPT : letter->asks;
     if (letter->placed)
         stamp.op = letter->placed->is_captured ? KO_PLACE | KO_CAPTURED : KO_PLACE;
+    if (letter->is_behind && link->inbox)
+        stamp.op |= KO_BEHIND;
     return stamp;
 }
 
 /* Whether the peer's word ends it. */
 static bool is_answered(const struct ko_stamp *stamp)
 {
-    return stamp->op && stamp->op != KO_EARLY;
+    const uint8_t op = stamp->op & ~KO_BEHIND;
+
+    return op && op != KO_EARLY;
 }
 
 /* A message that asks for a receipt goes on when the peer has said that it wants it. */

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -61,12 +62,15 @@ void ko_error_file_write(const char *text)
     errno = error;
 }
 
-/* Whether the sign stands in it, outside of a text, where its quotes have backslashes. */
+/* Whether the sign stands in it, outside of a text, where its quotes have backslashes. A pipe, or a
+ * terminal as /dev/stderr may be, is not waited for. */
 static bool is_own(const char *path)
 {
     char json[4 * KO_ERROR_TEXT + 200];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? 0 : read(fd, json, sizeof json - 1);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    struct stat status;
+    bool is_file = fd >= 0 && !fstat(fd, &status) && S_ISREG(status.st_mode);
+    ssize_t length = is_file ? read(fd, json, sizeof json - 1) : 0;
 
     if (fd >= 0)
         close(fd);

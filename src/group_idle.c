@@ -12,13 +12,23 @@ static void empty(kolo_group *group, bool is_any)
     ko_mailbox_give_back(group, is_any);
 }
 
-/* If that many are in use, the next look is when they have taken as much again. */
+/* After a look that left much, the next one is when as much has been taken again, or when others,
+ * as those who are threads of this process, have given back theirs since. */
+static bool is_due(struct ko_endpoint *endpoint)
+{
+    const size_t held = ko_links_held(), crowded = atomic_load(&endpoint->crowded_bytes);
+
+    return held > crowded || held + endpoint->idle_bytes / 2 < crowded;
+}
+
 void ko_group_empty_others(kolo_group *group)
 {
     struct ko_endpoint *endpoint = group->endpoint;
     const size_t quarter = endpoint->idle_bytes / 4;
     size_t held;
 
+    if (!is_due(endpoint))
+        return;
     pthread_mutex_lock(&endpoint->groups_lock);
     for (int is_any = 0; is_any < 2; is_any++)
         for (kolo_group *other = endpoint->groups; other; other = other->next)

@@ -10,14 +10,13 @@
 #include "group.h"
 
 /* Has other groups of the rank give back what they do not use, those first that have sent nothing
- * since the last time, until a quarter is free. */
+ * since the last time, until a quarter is free; nothing where that has just been done. */
 void ko_group_empty_others(kolo_group *group);
 
 /* Before a call that may need memory. Not with a lock of the group's but the engine's turn. */
 static inline void ko_group_look_at_memory(kolo_group *group)
 {
-    if (ko_links_held() >
-        atomic_load_explicit(&group->endpoint->crowded_bytes, memory_order_relaxed))
+    if (ko_links_held() > group->endpoint->idle_bytes)
         ko_group_empty_others(group);
 }
 

@@ -29,6 +29,7 @@ struct ko_letter {
     bool is_awaited; /* sending: somebody may wait for it */
     bool is_aside;   /* sending: the peer has no receive for it yet */
     bool is_wanted;  /* sending: the peer has said that it takes it in */
+    bool is_behind;  /* sending: a refusal is told before it */
     bool is_refused; /* sending: the peer's receive has not room for it, but for this: */
     kolo_dtype refused_dtype;
     size_t refused_room;

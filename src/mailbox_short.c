@@ -96,7 +96,7 @@ int ko_mailbox_send(kolo_group *group, int to, uint64_t call, const void *from, 
     ko_biased_lock_take(&mailbox->lock);
     link = mailbox->channel.ports[to].link;
     with = &mailbox->with[to];
-    if (is_open(mailbox, with, link) && !with->untold.seq && !with->sending.first &&
+    if (is_open(mailbox, with, link) && !with->is_refusing && !with->sending.first &&
         mailbox->desk.eager_bytes) {
         const struct ko_stamp stamp = {with->sent + 1, nbytes, {.call = call}};
 

@@ -61,6 +61,7 @@ static void fill(struct ko_letter *letter, kolo_group *group, const kolo_p2p *op
     letter->is_awaited = false;
     letter->is_aside = false;
     letter->is_wanted = false;
+    letter->is_behind = false;
     letter->asks = 0;
     letter->is_refused = false;
     letter->is_refused_captured = false;

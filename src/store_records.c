@@ -83,6 +83,23 @@ static bool may_pass(const struct ko_records *file, int error)
     return error == EINTR || error == ESTALE || (error == ENOENT && has_folder(file));
 }
 
+/* What has no length would be read for ever, or as nothing. */
+static int check_kind(const struct ko_records *file, int *fd)
+{
+    struct stat status;
+    int err = KOLO_OK;
+
+    if (fstat(*fd, &status))
+        err = fail_file(file, "look at");
+    else if (!S_ISREG(status.st_mode))
+        err = ko_fail(KOLO_E_SYSTEM, "%s: it is a pipe or a device (name a file)", file->where);
+    if (err) {
+        close(*fd);
+        *fd = -1;
+    }
+    return err;
+}
+
 static int open_file(struct ko_records *file, const ko_deadline *deadline, int *fd)
 {
     int err = KOLO_OK;
@@ -97,7 +114,7 @@ static int open_file(struct ko_records *file, const ko_deadline *deadline, int *
             err = ko_fail(err, "%s: waited %d ms to open it: %s", file->where, deadline->timeout_ms,
                           strerror(error));
     }
-    return err;
+    return err ? err : check_kind(file, fd);
 }
 
 static int lock_file(struct ko_records *file, int fd, int how, const ko_deadline *deadline)
@@ -132,7 +149,7 @@ static int understand_one(struct ko_records *file)
     if (fill < LENGTH)
         return KO_AGAIN;
     key_nbytes = ko_wire_u32(at);
-    if (key_nbytes > KO_STORE_KEY_MAX + 2)
+    if (!key_nbytes || key_nbytes > KO_STORE_KEY_MAX + 2)
         return ko_fail(KOLO_E_PROTOCOL, "%s is no file store: it has a key of %zu bytes",
                        file->where, key_nbytes);
     if (fill < 2 * LENGTH + key_nbytes)

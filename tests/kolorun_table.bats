@@ -23,6 +23,17 @@ load kolorun
     [ "$status" -eq 1 ]
 }
 
+@test "what is no file, or has no end, in place of an error file keeps nobody" {
+    local made
+    for made in 'mkfifo "$TORCHELASTIC_ERROR_FILE"' 'mkdir "$TORCHELASTIC_ERROR_FILE"' \
+        'ln -s /dev/zero "$TORCHELASTIC_ERROR_FILE"' 'truncate -s 1G "$TORCHELASTIC_ERROR_FILE"'; do
+        run timeout -s KILL 20 "$KOLORUN" -n 2 sh -c "[ \$RANK = 1 ] || exec sleep 1000
+            $made; exit 3"
+        [ "$status" -eq 3 ] || { echo "$made: $status" && return 1; }
+        grep -qE '^kolorun: +1 .* exit code 3 .* first$' <<<"$output"
+    done
+}
+
 @test "with --log-dir the table says where a rank's error file is" {
     run "$KOLORUN" -n 2 --log-dir "$D/logs" sh -c '[ $RANK = 1 ] || exec sleep 1000
         echo "{\"message\": \"why\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 1'

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -155,6 +156,21 @@ static void without_a_place_nothing_happens(void **state)
     ko_error_file_take_back();
 }
 
+/* As TORCHELASTIC_ERROR_FILE=/dev/stderr is. */
+static void a_pipe_keeps_nobody(void **state)
+{
+    const char *pipe = folder_path("pipe");
+
+    (void)state;
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    setenv("TORCHELASTIC_ERROR_FILE", pipe, 1);
+    ko_error_file_write("x");
+    alarm(20);
+    ko_error_file_take_back();
+    alarm(0);
+    assert_int_equal(access(pipe, F_OK), 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -165,6 +181,7 @@ int main(void)
         cmocka_unit_test(a_group_that_fails_says_why),
         cmocka_unit_test(who_joins_after_all_has_no_error),
         cmocka_unit_test(without_a_place_nothing_happens),
+        cmocka_unit_test(a_pipe_keeps_nobody),
     };
 
     setenv("KOLO_DEBUG", "NONE", 1);

@@ -115,6 +115,48 @@ static int misfit_to_oneself(kolo_group *group, void *argument)
            letter_post(group, 12, 2, 0, 2) || letter_take(group, 12, 2, 0, 2);
 }
 
+/* A message of nbytes that does not fit: who receives a short one behind it has been told. */
+static int send_a_misfit(kolo_group *group, size_t nbytes)
+{
+    unsigned char *bytes = letter_make(nbytes, 1), byte = 0;
+    int nheard = 0, failed = !bytes;
+
+    failed = failed ||
+             hear_of_earlier(kolo_send(group, bytes, nbytes, KOLO_UINT8, 1, 1), KOLO_E_TRUNCATED,
+                             "message of tag 1 to rank 1", &nheard) ||
+             hear_of_earlier(kolo_recv(group, &byte, 1, KOLO_UINT8, 1, 5), KOLO_E_TRUNCATED,
+                             "an earlier message of tag 1 to rank 1 was longer than its receive, "
+                             "which had room for 0 bytes",
+                             &nheard) ||
+             letter_post(group, 1, 6, 1, 6);
+    free(bytes);
+    return failed || (nheard == 1 && byte == 7)
+               ? failed
+               : ranks_fail("%zu bytes too many were told %d times", nbytes, nheard);
+}
+
+/* Whether it is told at once, as of a message of several slices, or before the next message. */
+static int misfit_before_a_message(kolo_group *group, void *argument)
+{
+    enum { TIMES = 20 };
+    const unsigned char seven = 7;
+    int failed = 0;
+
+    (void)argument;
+    for (int i = 0; i < TIMES && !failed; i++) {
+        const size_t nbytes = i % 2 ? 1 : LETTERS_SLOTS * LETTERS_SLICE_BYTES;
+
+        if (kolo_group_rank(group) == 0)
+            failed = send_a_misfit(group, nbytes);
+        else
+            failed = ranks_expect(kolo_recv(group, NULL, 0, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
+                                  "the receive room for 0") ||
+                     kolo_send(group, &seven, 1, KOLO_UINT8, 0, 5) ||
+                     letter_take(group, 1, 6, 0, 6);
+    }
+    return failed;
+}
+
 /* A receiver that gives up says why. */
 static int misfit_before_the_end(kolo_group *group, void *argument)
 {
@@ -166,6 +208,7 @@ static void misfits_are_errors_of_the_message(void **state)
     (void)state;
     letters_run(2, misfit);
     letters_run(2, misfit_of_dtype);
+    letters_run(2, misfit_before_a_message);
     letters_run(2, misfit_before_the_end);
     letters_run(2, misfit_of_one_that_left);
     letters_run(1, misfit_to_oneself);

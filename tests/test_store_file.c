@@ -183,8 +183,13 @@ static void test_no_file_store(void **state)
     assert_int_equal(kolo_store_open_file(path, 1, 1000, &store), KOLO_E_PROTOCOL);
     assert_non_null(strstr(kolo_last_error(), path));
     unlink(path);
-    append("00000000 ffffff7f");
+    append(K "ffffff7f");
     assert_int_equal(kolo_store_open_file(path, 1, 1000, &store), KOLO_E_PROTOCOL);
+    unlink(path);
+    append("");
+    assert_int_equal(truncate(path, (off_t)64 << 30), 0); /* zeros, which are no records */
+    assert_int_equal(kolo_store_open_file(path, 1, 1000, &store), KOLO_E_PROTOCOL);
+    assert_non_null(strstr(kolo_last_error(), "a key of 0 bytes"));
     unlink(path);
     assert_int_equal(kolo_store_open_file("", 1, 30, &store), KOLO_E_INVALID);
     assert_int_equal(kolo_store_open_file(path, 1, 30, NULL), KOLO_E_INVALID);
@@ -200,6 +205,7 @@ static void test_no_such_place(void **state)
         {"/tmp/kolo-no-such-folder/x", "No such file", "make its folder"},
         {"/dev/null/x", "Not a directory", "before its last"},
         {"/tmp", "Is a directory", "name a file in it"},
+        {"/dev/null", "a pipe or a device", "name a file"},
     };
     kolo_store *store = NULL;
     kolo_group *group = NULL;

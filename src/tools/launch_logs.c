@@ -14,6 +14,9 @@
 /* Of a message; LINES of at most LINE_MOST characters are less than KO_ERROR_CAP. */
 enum { LINES = 10, LINE_MOST = 400 };
 
+/* Bytes of an error file that is read. */
+enum { ERROR_MOST = 16 << 20 };
+
 /* ---- folders ----------------------------------------------------------------------------- */
 
 /* Makes a folder and those above it. */
@@ -156,6 +159,14 @@ static void add_lines(char text[KO_ERROR_CAP], const char *message)
             add_line(text, "...", 3);
 }
 
+/* What a rank has put there may be a pipe, which would keep us for ever, or without an end. */
+static bool is_short_file(const char *path)
+{
+    struct stat status;
+
+    return !stat(path, &status) && S_ISREG(status.st_mode) && status.st_size <= ERROR_MOST;
+}
+
 void ko_logs_error(const struct ko_logs *logs, int attempt, int local_rank, char text[KO_ERROR_CAP])
 {
     char path[PATH_MAX];
@@ -164,7 +175,8 @@ void ko_logs_error(const struct ko_logs *logs, int attempt, int local_rank, char
 
     text[0] = 0;
     ko_logs_path(logs, attempt, local_rank, "error.json", path);
-    if (!logs->folder[0] || access(path, R_OK) || ko_json_read(path, &document))
+    if (!logs->folder[0] || !is_short_file(path) || access(path, R_OK) ||
+        ko_json_read(path, &document))
         return;
     message = find_message(document);
     if (message)
