@@ -44,7 +44,7 @@
  *                          comes in
  *   FAKECUDA_BLOCKS=1      what is allocated of up to 1 MiB is a part of a block of 2 MiB, which
  *                          goes with the last one; a part's handle opens all of it
- *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
+ *   FAKECUDA_JITTER=US     some of a stream's operations begin up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other
  *   FAKECUDA_SLOTS=N       every block is a thread, and N of them run on a GPU at once (no limit)
