@@ -188,8 +188,9 @@ bool double_has_slots(void);
 /* Waits until a block may start, and ends one. */
 void double_block_begin(int device);
 void double_block_end(int device);
-/* A turn of a loop in which a block waits: it may lose the GPU meanwhile. */
-void double_block_rest(int device);
+/* A turn of a loop in which a block waits, after so many of its kernel: it may lose the GPU
+ * meanwhile. */
+void double_block_rest(int device, unsigned nrests);
 
 /* Blocks that run on the GPU, if they have to ask; turns of such loops in this process so far, and
  * how often it has lost a GPU in them. Tests find this by its name. */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_STREAMS = 4096, SHORTEST_NAP_US = 5, LONGEST_NAP_US = 200 };
+enum { MOST_STREAMS = 4096, SHORTEST_NAP_US = 5, LONGEST_NAP_US = 1000 };
 
 /* Of so many operations one begins later: what a nap costs is two changes of threads, and the
  * others come the more out of step for having none. */
