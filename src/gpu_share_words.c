@@ -5,6 +5,7 @@
  */
 #include "gpu_share_parts.h"
 
+#include "clock.h"
 #include "kernel_args.h"
 #include "status.h"
 
@@ -16,6 +17,7 @@
 enum { EPOCHS_AT = 256, EPOCHS = KO_PUSH_BLOCKS * 4 };
 enum { GIVEN_UP_AT = EPOCHS_AT + KO_GPU_NROUNDS * EPOCHS, PASSABLE_AT = GIVEN_UP_AT + 4 };
 enum { MESSAGES_AT = 512 };
+enum { LEAST_NAP_NS = 20000, MOST_NAP_NS = 1000000 };
 enum { OF_RANK = 2 * KO_GPU_MESSAGES * 4, BOXES_AT = MESSAGES_AT + KO_FOLD_MOST * OF_RANK };
 _Static_assert(KO_GPU_NROUNDS * sizeof(ko_gpu_words) <= EPOCHS_AT, "words fit");
 _Static_assert(sizeof(ko_gpu_words) <= sizeof(uint32_t) * KO_GPU_LOOK, "a look fits");
@@ -33,6 +35,18 @@ static size_t scratch_at(const struct ko_gpu_share *share, enum ko_gpu_round rou
 
 /* ---- aside ----------------------------------------------------------------------------------- */
 
+/* For a small part of the time that it has been waited: it takes microseconds, or as long as a GPU
+ * does not answer. */
+static void nap_beside(int64_t waited_ns)
+{
+    const int64_t part_ns = waited_ns / 16;
+    const struct timespec nap = {.tv_nsec = part_ns < LEAST_NAP_NS  ? LEAST_NAP_NS
+                                            : part_ns > MOST_NAP_NS ? MOST_NAP_NS
+                                                                    : part_ns};
+
+    nanosleep(&nap, NULL);
+}
+
 /* With the context: as long as something has not ended there, KO_CU_NOT_READY. It may stand behind
  * another stream's work (CUDA_DEVICE_MAX_CONNECTIONS), and so is never waited for without a limit;
  * heeds_stop: nor once the group has failed.
@@ -40,12 +54,12 @@ static size_t scratch_at(const struct ko_gpu_share *share, enum ko_gpu_round rou
 static ko_cu_result await_aside(struct ko_gpu_share *share, bool heeds_stop,
                                 const ko_deadline *deadline)
 {
-    const struct timespec nap = {.tv_nsec = 20000};
+    const int64_t began_ns = ko_now_ns();
     ko_cu_result result;
 
     while ((result = share->cuda->stream_query(share->aside)) == KO_CU_NOT_READY &&
            !(heeds_stop && ko_gpu_is_stopped(share->gpu)) && !ko_deadline_passed(deadline))
-        nanosleep(&nap, NULL);
+        nap_beside(ko_now_ns() - began_ns);
     return result;
 }
 

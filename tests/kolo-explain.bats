@@ -4,6 +4,10 @@
 
 bats_require_minimum_version 1.5.0
 
+load python
+
+setup_file() { find_python; }
+
 setup() {
     EXPLAIN=${TEST_BUILD:-build}/bin/kolo-explain
     cd "$BATS_TEST_DIRNAME/.."
@@ -12,14 +16,12 @@ setup() {
 
 # Whether stdin is JSON in which the Python expression about d holds.
 json() {
-    command -v python3 >/dev/null || skip "no python3 to read JSON with"
-    python3 -c 'import json, sys; d = json.load(sys.stdin); sys.exit(not eval(sys.argv[1]))' "$1"
+    python -c 'import json, sys; d = json.load(sys.stdin); sys.exit(not eval(sys.argv[1]))' "$1"
 }
 
 # Whether the files are XML.
 xml() {
-    command -v python3 >/dev/null || skip "no python3 to read XML with"
-    python3 -c 'import sys, xml.etree.ElementTree as tree
+    python -c 'import sys, xml.etree.ElementTree as tree
 for file in sys.argv[1:]: assert tree.parse(file).getroot().tag.endswith("svg")' "$@"
 }
 
@@ -67,8 +69,7 @@ root_option() {
             $(root_option "$collective" 3) --json >>"$D/all.json"
         "$EXPLAIN" "$collective" --algo "$algorithm" --ranks 3 --count 0 --json >>"$D/all.json"
     done < <(rows | grep -v barrier)
-    command -v python3 >/dev/null || skip "no python3 to read JSON with"
-    python3 -c 'import json, sys
+    python -c 'import json, sys
 text, decoder, at = open(sys.argv[1]).read(), json.JSONDecoder(), 0
 while at < len(text.rstrip()):
     d, at = decoder.raw_decode(text, at)

@@ -4,6 +4,10 @@
 
 bats_require_minimum_version 1.5.0
 
+load python
+
+setup_file() { find_python; }
+
 setup() {
     INFO=${TEST_BUILD:-build}/bin/kolo-info
     cd "$BATS_TEST_DIRNAME/.."
@@ -13,8 +17,7 @@ setup() {
 
 # Whether stdin is JSON in which the Python expression about d holds.
 json() {
-    command -v python3 >/dev/null || skip "no python3 to read JSON with"
-    python3 -c 'import json, sys; d = json.load(sys.stdin); sys.exit(not eval(sys.argv[1]))' "$1"
+    python -c 'import json, sys; d = json.load(sys.stdin); sys.exit(not eval(sys.argv[1]))' "$1"
 }
 
 @test "tells version, machine and variables" {

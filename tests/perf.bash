@@ -3,6 +3,10 @@
 
 bats_require_minimum_version 1.5.0
 
+load python
+
+setup_file() { find_python; }
+
 setup() {
     local name
     BUILD=${TEST_BUILD:-build}
@@ -17,8 +21,7 @@ setup() {
 
 # Whether the file is JSON in which the Python expression about d holds.
 json() {
-    command -v python3 >/dev/null || skip "no python3 to read JSON with"
-    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2]))' "$@"
+    python -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2]))' "$@"
 }
 
 rows() { grep -v '^#' <<<"$output"; }

@@ -10,6 +10,7 @@
 #include "ranks.h"
 #include "sanitized.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -475,6 +476,8 @@ int main(void)
         cmocka_unit_test(among_threads),
     };
 
+    mallopt(M_MMAP_THRESHOLD, 1 << 30); /* or the kernel clears all that is long anew */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     setenv("FAKECUDA_JITTER", "50", 1);
     return cmocka_run_group_tests_name("GPU memory in pieces", tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -468,10 +469,29 @@ static int begin_unanswered(kolo_group *part)
     return failed || ranks_within(began_ns, LIMIT_MS + RANKS_SOON_MS, "the error");
 }
 
+/* How often this thread has slept. */
+static long count_sleeps(void)
+{
+    struct rusage usage;
+
+    if (getrusage(RUSAGE_THREAD, &usage))
+        abort();
+    return usage.ru_nvcsw;
+}
+
+/* Whoever waits for what does not come looks for it every millisecond, but for the first ones. */
+static int check_sleeps(int64_t began_ns, long before)
+{
+    const long ms = (long)((ko_now_ns() - began_ns) / 1000000), n = count_sleeps() - before;
+
+    return n > 200 + 2 * ms ? ranks_fail("slept %ld times in %ld ms", n, ms) : 0;
+}
+
 /* The streams go on, as soon as they can; or the group is freed while they cannot. */
 static int end_unanswered(kolo_group *part, bool is_freed)
 {
     const int64_t began_ns = ko_now_ns();
+    const long nsleeps = count_sleeps();
     int failed = 0;
 
     if (!is_freed) {
@@ -479,7 +499,8 @@ static int end_unanswered(kolo_group *part, bool is_freed)
         failed = finish();
     }
     kolo_group_free(part);
-    return failed || ranks_within(began_ns, 2 * RANKS_SOON_MS, "the group's end");
+    return failed || (is_freed && check_sleeps(began_ns, nsleeps)) ||
+           ranks_within(began_ns, 2 * RANKS_SOON_MS, "the group's end");
 }
 
 static int look_in_vain(kolo_group *group, const size_t *count, bool is_freed)

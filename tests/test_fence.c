@@ -9,6 +9,7 @@
 #include "portable.h"
 #include "thread.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { ROUNDS = 20000 };
+enum { ROUNDS = 20000, MANY_LOOKS = 100 };
 
 /* Words that change apart from each other. */
 struct word {
@@ -31,12 +32,18 @@ struct meeting {
     int is_split;
 };
 
-/* Both sides begin a round at about the same time, and end it before the next one. */
+/* Both sides begin a round at about the same time, and end it before the next one. Who has looked
+ * so often waits for one that has no processor. */
 static void meet(struct meeting *meeting, int side, uint64_t round)
 {
+    unsigned looks = 0;
+
     ko_store_ordered(&meeting->at[side].value, round);
     while (ko_load_ordered(&meeting->at[!side].value) < round)
-        ko_pause();
+        if (++looks % MANY_LOOKS)
+            ko_pause();
+        else
+            sched_yield();
 }
 
 static void *be_seldom(void *argument)

@@ -9,6 +9,7 @@
 #include "store.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -325,8 +326,11 @@ static int free_when_done(kolo_group *world, void *argument)
 
         if (err || kolo_all_reduce_async(group, &one, &sum, 1, KOLO_FLOAT32, KOLO_SUM, &work))
             return ranks_fail("all_reduce_async");
-        while (!err && !done)
+        while (!err && !done) {
             err = kolo_work_test(work, &done);
+            if (!done) /* those who do it may need the processor */
+                sched_yield();
+        }
         kolo_work_free(work);
         kolo_group_free(group);
         if (err)

@@ -44,7 +44,7 @@
  *                          comes in
  *   FAKECUDA_BLOCKS=1      what is allocated of up to 1 MiB is a part of a block of 2 MiB, which
  *                          goes with the last one; a part's handle opens all of it
- *   FAKECUDA_JITTER=US     each operation of a stream begins up to so much later
+ *   FAKECUDA_JITTER=US     some of a stream's operations begin up to so much later
  *   FAKECUDA_THREADS=1     every thread of a kernel is one; else a block is, and blocks follow
  *                          each other
  *   FAKECUDA_SLOTS=N       every block is a thread, and N of them run on a GPU at once (no limit)
@@ -188,8 +188,9 @@ bool double_has_slots(void);
 /* Waits until a block may start, and ends one. */
 void double_block_begin(int device);
 void double_block_end(int device);
-/* A turn of a loop in which a block waits: it may lose the GPU meanwhile. */
-void double_block_rest(int device);
+/* A turn of a loop in which a block waits, after so many of its kernel: it may lose the GPU
+ * meanwhile. */
+void double_block_rest(int device, unsigned nrests);
 
 /* Blocks that run on the GPU, if they have to ask; turns of such loops in this process so far, and
  * how often it has lost a GPU in them. Tests find this by its name. */

@@ -53,6 +53,7 @@ struct sight {
     int device;
     unsigned n, last; /* views; the one that was touched last */
     uint64_t narrow;
+    unsigned nrests;
     view views[4 * KO_FOLD_MOST + 4];
 };
 
@@ -111,7 +112,7 @@ void ko_touch(const void *at, size_t nbytes, bool is_write)
 
 void ko_rest()
 {
-    double_block_rest(seen->device);
+    double_block_rest(seen->device, seen->nrests++);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -123,6 +124,7 @@ static void play(const launch *of, const ko_player &player)
     own.device = of->device;
     own.n = own.last = 0;
     own.narrow = 0;
+    own.nrests = 0;
     ko_played = player;
     seen = &own;
     of->text(of->argument);

@@ -20,7 +20,9 @@
 
 enum {
     MOST_TENANTS = 32,
-    RESTS_OF_A_YIELD = 16 /* each of which may take as long as others have the core */
+    RESTS_OF_A_YIELD = 16, /* each of which may take as long as others have the core */
+    MANY_RESTS = 4096,
+    RESTING_US = 100
 };
 
 /* A process that has blocks on the GPU, or wants to. */
@@ -206,12 +208,23 @@ void double_block_end(int device)
     unlock_house();
 }
 
-void double_block_rest(int device)
+/* Who has waited for long takes no processor from those for whom it waits. */
+static void let_others_run(unsigned nrests)
+{
+    if (nrests % RESTS_OF_A_YIELD)
+        return;
+    if (nrests < MANY_RESTS)
+        sched_yield();
+    else
+        usleep(RESTING_US);
+}
+
+void double_block_rest(int device, unsigned nrests)
 {
     struct gpu *gpu;
 
-    if (atomic_fetch_add(&house.rests, 1) % RESTS_OF_A_YIELD == 0)
-        sched_yield();
+    atomic_fetch_add(&house.rests, 1);
+    let_others_run(nrests);
     if (!double_has_slots() || !house.slice_us)
         return;
     gpu = &house.gpus[device];

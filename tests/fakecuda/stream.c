@@ -11,7 +11,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_STREAMS = 4096, SHORTEST_NAP_US = 5, LONGEST_NAP_US = 200 };
+enum { MOST_STREAMS = 4096, SHORTEST_NAP_US = 5, LONGEST_NAP_US = 1000 };
+
+/* Of so many operations one begins later: what a nap costs is two changes of threads, and the
+ * others come the more out of step for having none. */
+enum { DELAYED_OF = 4 };
 
 pthread_mutex_t double_streams_lock = PTHREAD_MUTEX_INITIALIZER;
 struct ko_cuda_stream *double_streams;
@@ -50,7 +54,7 @@ static void await_ready(const struct ko_cuda_stream *stream, struct double_task 
 static void do_task(const struct ko_cuda_stream *stream, struct double_task *task, int jitter_us,
                     unsigned *seed)
 {
-    if (jitter_us)
+    if (jitter_us && rand_r(seed) % DELAYED_OF == 0)
         double_nap_us(rand_r(seed) % jitter_us);
     await_ready(stream, task);
     if (!double_fault_of(stream->context) || double_is_of_event(task))
