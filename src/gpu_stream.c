@@ -427,8 +427,8 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
-/* Kernels of graphs say that they wait in another word, again and again as long as they do: it is
- * taken away, and what has been said lately holds. */
+/* Kernels of graphs say that they wait in another word, again and again as long as they do, and
+ * make it 0 behind that: it is taken away, and what has been said lately holds. */
 static bool has_waiting_kernel(struct ko_gpu *gpu)
 {
     enum { LATELY_MS = 2 };
