@@ -35,7 +35,8 @@ const struct ko_algorithm ko_algorithms[] = {
 };
 const int ko_nalgorithms = sizeof ko_algorithms / sizeof *ko_algorithms;
 
-/* What was posted by reference has to leave before the caller may touch its buffers. */
+/* What was posted by reference has to leave before the caller may touch its buffers, and a message
+ * before he may do anything but call. */
 static __attribute__((noinline)) void flush(verbs *v)
 {
     for (int i = 0; i < v->n && !v->status; i++) {

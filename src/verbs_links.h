@@ -38,7 +38,7 @@ typedef struct ko_verbs {
                      comes so, if what follows a slice may go along; else 0 */
     const unsigned char *gone; /* that has gone along to the one peer: */
     size_t ngone;              /* so many bytes */
-    bool has_posted;           /* by reference: to be flushed */
+    bool has_posted;           /* by reference, or as a message: to be flushed */
     bool is_waiting;           /* in `wait` */
     struct ko_wait wait;       /* begun by the first look that found nothing */
     ko_deadline deadline;      /* of the whole call; set by its first wait: */
@@ -116,12 +116,15 @@ static void *room(verbs *v, struct ko_link *link, size_t nbytes)
     return v->status ? NULL : place;
 }
 
+/* A message may leave later, as when the other end has said where it goes: nobody drives its link
+ * when the call has returned. */
 static void commit(verbs *v, struct ko_link *link, size_t nbytes)
 {
     int err = link->ops->commit(link, &v->stamp, nbytes);
 
     if (err)
         v->status = ko_channel_link_failed(v->channel, link->peer, err);
+    v->has_posted |= link->flushed < link->referenced;
 }
 
 static __attribute__((noinline)) void not_expected(verbs *v, const struct ko_link *link,
