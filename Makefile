@@ -333,7 +333,7 @@ RDMA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_rdma*.
               $(addprefix $(BUILD)/tests/test_,batch coll coll_leave group_end group_idle group_new group_word kill mismatch programs transports)
 
 $(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h src/ib_abi*.h) tests/double_lists.h \
-    tests/fakeverbs/old.map
+    tests/double_dmabuf.h tests/fakeverbs/old.map
 	@mkdir -p $(@D)
 	$(if $(Q),@echo "  LD    $@")
 	$(Q)$(CC) $(filter-out -MMD -MP,$(KO_CFLAGS)) $(CFLAGS) -fPIC -fvisibility=hidden -shared \

@@ -343,8 +343,9 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * waits, or that has other work.
  *
  * A group's first call of this is a collective one, which a rank without a GPU makes too; any rank
- * may have another GPU, or none. Another stream may be set later, of the same GPU; until then calls
- * use this one, barriers too, so set another before destroying it, or free the group.
+ * may have another GPU, or none. Another stream may be set later, of the same GPU, where calls come
+ * behind those before; until then calls use this one, barriers too, so set another before
+ * destroying it, or free the group.
  * KOLO_E_UNSUPPORTED says why no GPU can be used here.
  *
  * A buffer that the driver knows to end before the call's last byte, or whose address is no

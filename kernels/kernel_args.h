@@ -81,9 +81,9 @@ static_assert(sizeof(struct ko_step) == 4 * KO_FOLD_MOST * 8 + 3 * 8 + 4 * 4 + 1
  * and one for even epochs, for each block: who writes a half again has all others' data of the call
  * between, and they had read it before they sent those. Who waits for long says so now and again in
  * the block's word of stalled: the epoch, its lowest 24 bits, and below them the rank that is
- * waited for plus 1. As soon as the word at stop is not 0, no thread waits any more; who has waited
- * in vain makes the one at given_up 1, and from then on this rank sends nothing, since what it has
- * may come of what it lacks. */
+ * waited for plus 1; and makes it 0 when it waits no more. As soon as the word at stop is not 0, no
+ * thread waits any more; who has waited in vain makes the one at given_up 1, and from then on this
+ * rank sends nothing, since what it has may come of what it lacks. */
 enum {
     KO_PUSH_BLOCKS = 8,
     KO_PUSH_PAIRS = 1024,

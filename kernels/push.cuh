@@ -63,6 +63,12 @@ KO_DEVICE bool ko_push_is_over(const ko_push &push, uint32_t from, uint32_t epoc
     return false;
 }
 
+/* What the other threads of the block still wait for they say again. */
+KO_DEVICE void ko_push_goes_on(const ko_push &push)
+{
+    ko_release_word((uint32_t *)push.stalled + ko_block(), 0);
+}
+
 /* Pair i of what `from` sends. False: the wait was given up. */
 KO_DEVICE bool ko_await_pair(const ko_push &push, uint32_t from, uint64_t i, uint32_t epoch,
                              uint64_t *pair)
@@ -74,6 +80,8 @@ KO_DEVICE bool ko_await_pair(const ko_push &push, uint32_t from, uint64_t i, uin
 
         if (seen.halves[0] >> 32 == epoch && seen.halves[1] >> 32 == epoch) {
             *pair = (uint32_t)seen.halves[0] | seen.halves[1] << 32;
+            if (turn > KO_PUSH_TURNS)
+                ko_push_goes_on(push);
             return true;
         }
         if (turn % KO_PUSH_TURNS == 0 && ko_push_is_over(push, from, epoch))

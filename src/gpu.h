@@ -90,9 +90,9 @@ void ko_gpu_leave(struct ko_gpu *gpu);
 bool ko_gpu_has_room(struct ko_gpu *gpu);
 
 /* Marks what the user has put into his stream so far, and, if that has been set since, what calls
- * have put into another one. is_held: what he puts there from now on waits until this mark is let
- * go, and all that were held before it; first the caller does until there is room, which he may not
- * keep those from making who let go of marks. */
+ * have put into another one, and have that wait for. is_held: what he puts there from now on waits
+ * until this mark is let go, and all that were held before it; first the caller does until there is
+ * room, which he may not keep those from making who let go of marks. */
 int ko_gpu_mark(struct ko_gpu *gpu, bool is_held, struct ko_gpu_mark **mark);
 
 /* Waits until the user's stream has come to the mark. Nothing is begun before that, since what

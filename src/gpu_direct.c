@@ -6,6 +6,7 @@
  */
 #include "gpu_direct.h"
 
+#include "fingerprint.h"
 #include "gpu_parts.h"
 #include "status.h"
 
@@ -43,20 +44,42 @@ static int check_gpu(const struct ko_gpu *gpu, ko_cu_device device)
     return KOLO_OK;
 }
 
+/* Where the allocations lie, and which they are. */
+static ko_cu_result find_run(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes,
+                             struct ko_gpu_extent *run)
+{
+    const ko_cu_ptr end = at + nbytes;
+    ko_cu_result result;
+    ko_cu_ptr base;
+    size_t length;
+    uint64_t id;
+
+    *run = (struct ko_gpu_extent){.print = KO_FINGERPRINT_BEGIN};
+    do {
+        result = gpu->cuda->address_range(&base, &length, at);
+        if (!result)
+            result = gpu->cuda->pointer_attribute(&id, KO_CU_POINTER_BUFFER_ID, at);
+        if (result)
+            return result;
+        if (!run->n++)
+            run->base = base;
+        run->print = ko_fingerprint_add(run->print, id);
+        at = base + length;
+    } while (at < end);
+    run->nbytes = at - run->base;
+    return KO_CU_SUCCESS;
+}
+
 static int find_extent(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes,
                        struct ko_gpu_extent *extent)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     bool does, is_managed = false;
     ko_cu_device home, own;
-    ko_cu_ptr base;
-    size_t length;
-    ko_cu_result result = gpu->cuda->address_range(&base, &length, at);
+    ko_cu_result result = find_run(gpu, at, nbytes, extent);
 
     if (!result)
         result = ko_cuda_holds(gpu->cuda, at, &does, &is_managed);
-    if (!result)
-        result = gpu->cuda->pointer_attribute(&extent->id, KO_CU_POINTER_BUFFER_ID, at);
     if (!result)
         result = gpu->cuda->pointer_attribute(&home, KO_CU_POINTER_DEVICE, at);
     if (!result)
@@ -67,13 +90,8 @@ static int find_extent(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbytes,
         return ko_fail(KOLO_E_UNSUPPORTED, "it is managed memory, which moves");
     if (home != own)
         return ko_fail(KOLO_E_UNSUPPORTED, "it is another GPU's memory than the group's");
-    if (at - base > length || nbytes > length - (at - base))
-        return ko_fail(KOLO_E_UNSUPPORTED, "it lies in several pieces of memory (as PyTorch's "
-                                           "expandable segments have)");
-    extent->base = base;
-    extent->nbytes = length;
-    extent->at = base / page * page;
-    extent->length = (base + length + page - 1) / page * page - extent->at;
+    extent->at = extent->base / page * page;
+    extent->length = (extent->base + extent->nbytes + page - 1) / page * page - extent->at;
     return check_gpu(gpu, own);
 }
 
@@ -100,19 +118,23 @@ int ko_gpu_extent_export(struct ko_gpu *gpu, const struct ko_gpu_extent *extent,
         return err;
     result = gpu->cuda->range_export(fd, extent->at, extent->length, KO_CU_RANGE_DMA_BUF, 0);
     ko_gpu_leave(gpu);
-    return ko_cuda_check(gpu->cuda, result, "the driver gives no dma-buf of the GPU's memory");
+    return ko_cuda_check(gpu->cuda, result,
+                         extent->n == 1
+                             ? "the driver gives no dma-buf of the GPU's memory"
+                             : "the driver gives no dma-buf of GPU memory in several pieces (as "
+                               "PyTorch's expandable segments have)");
 }
 
 bool ko_gpu_extent_is_there(struct ko_gpu *gpu, const struct ko_gpu_extent *extent)
 {
-    uint64_t id = 0;
+    struct ko_gpu_extent now;
+    ko_cu_result result;
 
     if (ko_gpu_enter(gpu))
         return true;
-    if (gpu->cuda->pointer_attribute(&id, KO_CU_POINTER_BUFFER_ID, extent->base))
-        id = 0;
+    result = find_run(gpu, extent->base, extent->nbytes, &now);
     ko_gpu_leave(gpu);
-    return id == extent->id;
+    return !result && now.print == extent->print;
 }
 
 int ko_gpu_flush_writes(struct ko_gpu *gpu)

@@ -253,11 +253,14 @@ static int make_mark(struct ko_gpu *gpu, struct ko_gpu_mark **mark_out)
 }
 
 /* While this thread puts something into the stream, with the context: behind what calls have put
- * into another one. */
+ * into another one, and what the user's streams wait for, but where that is a call that the late
+ * stream has to do. */
 static ko_cu_result come_behind(struct ko_gpu *gpu, ko_cu_stream stream)
 {
-    const ko_cu_result result = gpu->cuda->stream_await_event(stream, gpu->put, 0);
+    ko_cu_result result = gpu->cuda->stream_await_event(stream, gpu->put, 0);
 
+    if (!result && stream != gpu->late)
+        result = gpu->cuda->stream_await_event(stream, gpu->passed, 0);
     pthread_mutex_lock(&gpu->lock); /* with ko_gpu_follow */
     if (!result && stream == atomic_load(&gpu->user))
         atomic_store(&gpu->is_new, false);
@@ -427,8 +430,8 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
-/* Kernels of graphs say that they wait in another word, again and again as long as they do: it is
- * taken away, and what has been said lately holds. */
+/* Kernels of graphs say that they wait in another word, again and again as long as they do, and
+ * make it 0 behind that: it is taken away, and what has been said lately holds. */
 static bool has_waiting_kernel(struct ko_gpu *gpu)
 {
     enum { LATELY_MS = 2 };

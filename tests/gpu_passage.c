@@ -191,3 +191,22 @@ int gpu_pass(kolo_group *group, const struct gpu_passage *passage, const struct 
         return ranks_fail("a message of %zu", passage->nbytes);
     return gpu_area_check(area, offset, passage->nbytes, passage->from, passage->key);
 }
+
+int gpu_pass_best(kolo_group *group, const struct gpu_passage *passage, const struct gpu_area *area,
+                  uint64_t *with_host, int *nflushes)
+{
+    int failed = 0;
+
+    *with_host = UINT64_MAX;
+    for (int i = 0; i < 4 && !failed; i++) {
+        const int before = gpu_passage_flushes();
+        uint64_t some;
+
+        failed = gpu_pass(group, passage, area, &some);
+        if (some < *with_host) {
+            *with_host = some;
+            *nflushes = gpu_passage_flushes() - before;
+        }
+    }
+    return failed;
+}

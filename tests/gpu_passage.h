@@ -47,6 +47,11 @@ struct gpu_passage {
 int gpu_pass(kolo_group *group, const struct gpu_passage *passage, const struct gpu_area *area,
              uint64_t *with_host);
 
+/* Four times. One that the stream was late for is staged, too: of some the best counts, and what
+ * was flushed then. */
+int gpu_pass_best(kolo_group *group, const struct gpu_passage *passage, const struct gpu_area *area,
+                  uint64_t *with_host, int *nflushes);
+
 /* What each rank does first: it enters a GPU, and has a link then. */
 extern int gpu_passage_rank;
 int gpu_passage_enter(kolo_group *group);

@@ -33,18 +33,20 @@ static int idle(kolo_group *group)
     return err || n % kolo_group_size(group) ? ranks_fail("others wait for a rank that idles") : 0;
 }
 
-/* Slices that an adapter sends at once, and such that it writes when the other end is ready. */
+/* Slices that an adapter sends at once, and such that it writes when the other end is ready; those
+ * of a buffer in which the result lies are copied. */
 static int leave(kolo_group *group, void *argument)
 {
     static const size_t counts[] = {5, 3000, 30000};
     const struct ko_algorithm *algorithm = argument;
     int failed = 0;
 
-    for (int i = 0; i < 3 && !failed; i++) {
+    for (int i = 0; i < 6 && !failed; i++) {
         const struct exam exam = {.what = algorithm->what,
                                   .dtype = KOLO_FLOAT32,
-                                  .count = counts[i],
-                                  .root = i % kolo_group_size(group)};
+                                  .count = counts[i / 2],
+                                  .root = i % kolo_group_size(group),
+                                  .is_in_place = i % 2};
         struct exam_run *run = exam_begin(group, &exam);
 
         failed = !run || idle(group);

@@ -304,48 +304,103 @@ static void *open_soon(void *gate)
     return NULL;
 }
 
+/* Of one element each. */
+enum follower { SUM, MESSAGE };
+
+static int begin_one(kolo_group *group, enum follower what, void *in, void *out, kolo_work **work)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+    const kolo_p2p ops[] = {{1, (rank + 1) % n, 0, KOLO_INT32, 1, in, NULL},
+                            {0, (rank + n - 1) % n, 0, KOLO_INT32, 1, out, NULL}};
+
+    return what == SUM ? kolo_all_reduce_async(group, in, out, 1, KOLO_INT32, KOLO_SUM, work)
+                       : kolo_batch_async(group, ops, 2, work);
+}
+
+static int call_one(kolo_group *group, enum follower what, void *in, void *out)
+{
+    const int n = kolo_group_size(group), rank = kolo_group_rank(group);
+
+    return what == SUM ? kolo_all_reduce(group, in, out, 1, KOLO_INT32, KOLO_SUM)
+                       : kolo_sendrecv(group, in, 1, (rank + 1) % n, out, 1, (rank + n - 1) % n,
+                                       KOLO_INT32, 0);
+}
+
+/* Elements on the GPU; each time new values, since memory is not to go while a stream stands. */
+struct row {
+    void *in, *between, *out;
+};
+
+static void copy_int(void *to, const void *from)
+{
+    if (gpu_rank.cuda->copy((uintptr_t)to, (uintptr_t)from, sizeof(int), gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream))
+        abort();
+}
+
 /* A call that comes behind another one, which the stream before, that stands still, has to do. */
-static int follow_calls(kolo_group *group, void *unused)
+static int follow_one(kolo_group *group, const struct row *row, enum follower before,
+                      enum follower behind)
 {
     static uint32_t gate;
     const int n = kolo_group_size(group);
-    int failed = gpu_rank_enter(group), value = 1, sum = 0;
-    void *in = gpu_rank_memory.make(&value, sizeof value);
-    void *out = gpu_rank_memory.make(&sum, sizeof sum);
-    ko_cu_stream second;
+    const int wanted = (before == SUM ? n : 1) * (behind == SUM ? n : 1);
+    const int one = 1, other = 7;
+    const ko_cu_stream first = gpu_rank.stream;
+    int failed = 0, sum = 0;
     pthread_t opener;
     kolo_work *work;
 
-    (void)unused;
-    if (gpu_rank.cuda->stream_sync(gpu_rank.stream) || kolo_barrier(group) ||
-        gpu_rank.cuda->stream_create(&second, KO_CU_STREAM_NON_BLOCKING) ||
+    gate = 0;
+    copy_int(row->in, &one);
+    copy_int(row->between, &other);
+    if (kolo_barrier(group) ||
+        gpu_rank.cuda->stream_create(&gpu_rank.stream, KO_CU_STREAM_NON_BLOCKING) ||
         (kolo_group_rank(group) == 0 &&
-         gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ)))
+         gpu_rank.cuda->stream_await_word(first, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ)))
         return ranks_fail("the start");
-    if (failed || kolo_all_reduce_async(group, in, in, 1, KOLO_INT32, KOLO_SUM, &work) ||
-        kolo_group_set_stream(group, second) || pthread_create(&opener, NULL, open_soon, &gate))
+    if (begin_one(group, before, row->in, row->between, &work) ||
+        kolo_group_set_stream(group, gpu_rank.stream) ||
+        pthread_create(&opener, NULL, open_soon, &gate))
         return ranks_fail("the call before");
-    if (kolo_all_reduce(group, in, out, 1, KOLO_INT32, KOLO_SUM))
+    if (call_one(group, behind, row->between, row->out))
         failed = ranks_fail("the call");
-    gpu_rank_memory.fetch(&sum, out, sizeof sum);
-    if (sum != n * n)
-        failed = ranks_fail("the sum is %d", sum);
+    copy_int(&sum, row->out);
+    if (sum != wanted)
+        failed = ranks_fail("%d behind %d: it is %d, not %d", behind, before, sum, wanted);
     pthread_join(opener, NULL);
     failed |= kolo_work_wait(work, -1) && ranks_fail("%s", kolo_last_error());
     kolo_work_free(work);
-    gpu_rank_memory.fetch(&value, in, sizeof value);
-    return gpu_rank_leave(failed || kolo_group_set_stream(group, gpu_rank.stream));
+    return failed || gpu_rank.cuda->stream_sync(first) || gpu_rank.cuda->stream_destroy(first);
+}
+
+static int follow_calls(kolo_group *group, void *unused)
+{
+    int failed = gpu_rank_enter(group), value = 0;
+    const struct row row = {gpu_rank_memory.make(&value, sizeof value),
+                            gpu_rank_memory.make(&value, sizeof value),
+                            gpu_rank_memory.make(&value, sizeof value)};
+
+    (void)unused;
+    for (int i = 0; i < 4 && !failed; i++)
+        failed = follow_one(group, &row, (enum follower)(i / 2), (enum follower)(i % 2));
+    gpu_rank_memory.fetch(&value, row.in, sizeof value);
+    gpu_rank_memory.fetch(&value, row.between, sizeof value);
+    gpu_rank_memory.fetch(&value, row.out, sizeof value);
+    return gpu_rank_leave(failed);
 }
 
 static void calls_follow_each_other(void **state)
 {
     (void)state;
     exam_set_variables("shm", "", SLICE_BYTES);
-    for (int i = 0; i < 2; i++) {
-        setenv("FAKECUDA_DEVICES", i ? "2" : "1", 1);
+    for (int i = 0; i < 4; i++) {
+        setenv("FAKECUDA_DEVICES", i % 2 ? "2" : "1", 1);
+        setenv("KOLO_CUDA_IPC", i / 2 ? "off" : "all", 1);
         run(RANKS_PROCESSES, 2, follow_calls);
     }
     unsetenv("FAKECUDA_DEVICES");
+    unsetenv("KOLO_CUDA_IPC");
 }
 
 /* All of a process's streams share one queue of the GPU's with those of their priority: what the

@@ -505,6 +505,14 @@ static int change_before(kolo_group *group, void *unused)
     return end_of(group, exec, failed);
 }
 
+/* Rank 0 comes late, so that the others' kernels wait for it. */
+static int launch_late(int rank, int n, int round, ko_cu_graph_exec exec)
+{
+    if (rank == 0)
+        ranks_nap_ms(20);
+    return launch(rank, n, round, exec);
+}
+
 /* Once it has gone for good, other ranks hold it no longer. */
 static int come_and_go(kolo_group *group, void *unused)
 {
@@ -519,7 +527,7 @@ static int come_and_go(kolo_group *group, void *unused)
         if (gpu_rank.cuda->addresses_reserve(&gpu.in, PIECE, 0, 0, 0))
             return ranks_fail("no addresses");
         map(gpu.in, 0, 1);
-        failed = capture(group, &exec) || launch(rank, n, i, exec);
+        failed = capture(group, &exec) || launch_late(rank, n, i, exec);
         failed = end_of(group, exec, failed) || unmap(group, gpu.in, 0, 1);
         if (i == 3)
             ndescriptors = ranks_count_entries("/proc/self/fd");

@@ -364,6 +364,34 @@ static void test_dma_bufs_of_parts(void **state)
     assert_int_equal(cuda->free(second), KO_CU_SUCCESS);
 }
 
+/* Those of several are one where they are of the same properties, and nothing is between them. */
+static void test_dma_bufs_of_pieces(void **state)
+{
+    enum { PIECE = 16384, PAGE = 4096 };
+    off_t begin = 0;
+    ko_cu_ptr at;
+
+    (void)state;
+    assert_int_equal(cuda->addresses_reserve(&at, 5 * PIECE, 0, 0, 0), 0);
+    gpu_rank_map(at, PIECE, 2, KO_CU_HANDLE_DESCRIPTOR);
+    gpu_rank_map(at + 2 * PIECE, PIECE, 1, 0);
+    gpu_rank_map(at + 4 * PIECE, PIECE, 1, 0);
+    setenv("FAKECUDA_DMA_BUF", "1", 1);
+    assert_int_equal(export(at, 2 * PIECE, &begin), KO_CU_SUCCESS);
+    assert_int_equal(begin, -1); /* no file, but several */
+    assert_int_equal(export(at + PAGE, 2 * PIECE - 2 * PAGE, &begin), KO_CU_SUCCESS);
+    assert_int_equal(export(at + PIECE, 2 * PIECE, &begin), KO_CU_INVALID_VALUE);
+    assert_int_equal(export(at + 2 * PIECE, 3 * PIECE, &begin), KO_CU_INVALID_VALUE);
+    assert_int_equal(export(at + 4 * PIECE, PIECE + PAGE, &begin), KO_CU_INVALID_VALUE);
+    setenv("FAKECUDA_DMA_BUF", "2", 1);
+    assert_int_equal(export(at, 2 * PIECE, &begin), KO_CU_INVALID_VALUE);
+    assert_int_equal(export(at + PIECE, PIECE, &begin), KO_CU_SUCCESS);
+    unsetenv("FAKECUDA_DMA_BUF");
+    gpu_rank_unmap(at, PIECE, 3);
+    gpu_rank_unmap(at + 4 * PIECE, PIECE, 1);
+    assert_int_equal(cuda->addresses_free(at, 5 * PIECE), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_captures_and_the_legacy_stream),
         cmocka_unit_test(test_small_memory_is_in_blocks),
         cmocka_unit_test(test_dma_bufs_of_parts),
+        cmocka_unit_test(test_dma_bufs_of_pieces),
     };
 
     return cmocka_run_group_tests(tests, start, NULL);

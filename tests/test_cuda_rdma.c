@@ -84,26 +84,6 @@ static struct {
     bool is_ever_registered;
 } wanted;
 
-/* One that the stream was late for is staged, too: of some the best counts. */
-static int pass_best(kolo_group *group, const struct gpu_passage *passage,
-                     const struct gpu_area *area, uint64_t *with_host, int *nflushes)
-{
-    int failed = 0;
-
-    *with_host = UINT64_MAX;
-    for (int i = 0; i < 4 && !failed; i++) {
-        const int before = gpu_passage_flushes();
-        uint64_t some;
-
-        failed = gpu_pass(group, passage, area, &some);
-        if (some < *with_host) {
-            *with_host = some;
-            *nflushes = gpu_passage_flushes() - before;
-        }
-    }
-    return failed;
-}
-
 static int look(kolo_group *group, struct gpu_passage passage)
 {
     const bool is_sender = gpu_passage_rank == passage.from;
@@ -112,7 +92,7 @@ static int look(kolo_group *group, struct gpu_passage passage)
     const uint64_t most = is_on_gpu && is_staged ? passage.nbytes : 0;
     struct gpu_area buffer = gpu_area_new(passage.nbytes + 10000, is_on_gpu);
     uint64_t with_host;
-    int nflushes = 0, failed = pass_best(group, &passage, &buffer, &with_host, &nflushes);
+    int nflushes = 0, failed = gpu_pass_best(group, &passage, &buffer, &with_host, &nflushes);
 
     if (!failed && with_host != most)
         failed = ranks_fail("rank %d: %zu bytes from %s to %s: %zu were copied, not %zu",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What test_cuda_rdma leaves open: GPU memory that is freed and had again, that is more than an
- * adapter keeps, that lies in pieces; messages in the order of the stream; those that do not fit,
- * and ranks that are lost in the middle of one.
+ * adapter keeps; messages in the order of the stream; those that do not fit, and ranks that are
+ * lost in the middle of one.
  */
 #include "gpu_passage.h"
 
@@ -71,63 +71,6 @@ static void freed_and_had_again(void **state)
     (void)state;
     gpu_passage_run(reuse, 0, 0);
     gpu_passage_run(use_many, 0, 0);
-}
-
-/* Two pieces, side by side. */
-enum { PIECE = 1 << 18 };
-
-static ko_cu_ptr map_pieces(void)
-{
-    const ko_cu_piece_kind kind = {.type = KO_CU_PIECE_PINNED,
-                                   .location = {KO_CU_LOCATION_DEVICE, gpu_rank.device}};
-    const ko_cu_access access = {kind.location, KO_CU_ACCESS_READ_AND_WRITE};
-    const struct ko_cuda *cuda = gpu_rank.cuda;
-    ko_cu_piece piece;
-    ko_cu_ptr at;
-
-    if (cuda->addresses_reserve(&at, 2 * PIECE, 0, 0, 0))
-        abort();
-    for (int i = 0; i < 2; i++)
-        if (cuda->piece_create(&piece, PIECE, &kind, 0) ||
-            cuda->piece_map(at + (unsigned)i * PIECE, PIECE, 0, piece, 0) ||
-            cuda->piece_release(piece))
-            abort();
-    if (cuda->piece_access(at, 2 * PIECE, &access, 1))
-        abort();
-    return at;
-}
-
-static int use_pieces(kolo_group *group, void *unused)
-{
-    static const size_t places[] = {0, PIECE, PIECE - 60000}; /* the last one is in both */
-    int failed = gpu_passage_enter(group);
-    const ko_cu_ptr at = map_pieces();
-    const struct gpu_area buffer = {(unsigned char *)(uintptr_t)at, 2 * PIECE, true};
-
-    (void)unused;
-    for (unsigned i = 0; i < 3 && !failed; i++) {
-        const struct gpu_passage passage = {.from = 0,
-                                            .nbytes = ko_message_bytes(GPU_PASSAGE_SLICE),
-                                            .out_at = places[i],
-                                            .in_at = places[i],
-                                            .key = i};
-        uint64_t with_host;
-
-        failed = gpu_pass(group, &passage, &buffer, &with_host);
-        if (!failed && gpu_passage_rank == 0 && with_host != (i == 2 ? passage.nbytes : 0))
-            failed = ranks_fail("piece %u: %zu bytes were copied", i, (size_t)with_host);
-    }
-    if (!failed && gpu_passage_dmabufs(true) != 2)
-        failed = ranks_fail("%d dma-bufs of two pieces", gpu_passage_dmabufs(true));
-    if (gpu_rank.cuda->piece_unmap(at, 2 * PIECE) || gpu_rank.cuda->addresses_free(at, 2 * PIECE))
-        abort();
-    return gpu_rank_leave(failed);
-}
-
-static void in_pieces(void **state)
-{
-    (void)state;
-    gpu_passage_run(use_pieces, 0, 0);
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
@@ -291,7 +234,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(freed_and_had_again),
-        cmocka_unit_test(in_pieces),
         cmocka_unit_test(in_order),
         cmocka_unit_test(lost_ranks),
     };

@@ -2,10 +2,11 @@
  *
  * A registration that is kept holds its segment, so that the addresses cannot come to mean other
  * pages. What has been freed by its user is let go at the next use of the list, and when the list
- * or the limit of locked memory is full that which was used longest ago. A GPU's allocation is
- * registered whole, by a dma-buf, which keeps its memory as long: what has been freed of these is
- * looked for whenever a new one comes. What cannot be registered whole is kept as such: a segment
- * of kolo_mem_alloc is registered in pieces then, message by message.
+ * or the limit of locked memory is full that which was used longest ago. A GPU's allocations are
+ * registered whole, by a dma-buf of all that a message lies in, which keeps their memory as long:
+ * what has been freed of these is looked for whenever a new one comes. What cannot be registered
+ * whole is kept as such: a segment of kolo_mem_alloc is registered in pieces then, message by
+ * message.
  */
 #include "rdma.h"
 
@@ -312,7 +313,8 @@ static struct ko_rdma_held *find_of_gpu(struct ko_rdma_memory *memory,
     for (int i = 0; i < KO_RDMA_KEPT; i++) {
         const struct ko_gpu_extent *known = &memory->kept[i].extent;
 
-        if (known->length == extent->length && known->id == extent->id && known->at == extent->at)
+        if (known->length == extent->length && known->print == extent->print &&
+            known->at == extent->at)
             return &memory->kept[i];
     }
     return NULL;

@@ -62,8 +62,8 @@ void ko_rdma_unregister_one(const struct ko_rdma_device *device,
 void ko_rdma_memory_open(struct ko_rdma_device *device);
 void ko_rdma_memory_close(struct ko_rdma_device *device);
 
-/* The allocation of the GPU's in which all nbytes lie; NULL if it cannot be registered with all
- * adapters, which is warned of once. */
+/* The allocation of the GPU's, or those side by side, in which all nbytes lie; NULL if they cannot
+ * be registered with all adapters, which is warned of once. */
 struct ko_held *ko_rdma_hold(struct ko_rdma_device *device, struct ko_gpu *gpu, const void *at,
                              size_t nbytes);
 void ko_rdma_let_go(struct ko_held *held);

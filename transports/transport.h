@@ -96,7 +96,7 @@ struct ko_wire {
 
 struct ko_gpu;
 
-/* The head of what a transport knows of an allocation of GPU memory. */
+/* The head of what a transport knows of GPU memory. */
 struct ko_held {
     const struct ko_transport *transport;
 };

@@ -3,6 +3,7 @@
  * What adapters of a network need of a GPU's memory: a descriptor of it, and to have what they have
  * written there seen.
  */
+#include "../double_dmabuf.h"
 #include "ranges.h"
 
 #include <fcntl.h>
@@ -35,13 +36,65 @@ static ko_cu_result export_pages(const struct double_range *range, ko_cu_ptr at,
     return KO_CU_SUCCESS;
 }
 
-/* Pages of the host's in which an allocation lies, of what this process has allocated. */
+/* ---- several pieces -------------------------------------------------------------------------- */
+
+/* The piece that is to follow others: of the same properties. */
+static const struct double_range *next_piece(const struct double_range *before, ko_cu_ptr at)
+{
+    const struct double_range *range = double_range_at(at);
+
+    if (!range || range->kind != DOUBLE_PIECE)
+        return NULL;
+    return !before || (range->device == before->device &&
+                       range->piece->has_descriptor == before->piece->has_descriptor)
+               ? range
+               : NULL;
+}
+
+/* A file of the double's own for each piece. */
+static ko_cu_result open_run(ko_cu_ptr at, size_t nbytes, struct double_run *run)
+{
+    const struct double_range *range = NULL;
+    const ko_cu_ptr end = at + nbytes;
+
+    for (run->n = 0; at < end; run->n++) {
+        ko_cu_ptr end_of_piece;
+        int own;
+
+        range = next_piece(range, at);
+        if (!range || run->n == DOUBLE_RUN_MOST)
+            return KO_CU_INVALID_VALUE;
+        if (export_pages(range, at, &own))
+            return KO_CU_OUT_OF_MEMORY;
+        end_of_piece = (uintptr_t)range->base + range->nbytes;
+        run->fds[run->n] = own;
+        run->nbytes[run->n] = (end < end_of_piece ? end : end_of_piece) - at;
+        at = end_of_piece;
+    }
+    return KO_CU_SUCCESS;
+}
+
+static ko_cu_result export_run(ko_cu_ptr at, size_t nbytes, int *fd)
+{
+    struct double_run run;
+    ko_cu_result result = open_run(at, nbytes, &run);
+
+    if (!result && !double_run_pack(&run, fd))
+        result = KO_CU_OUT_OF_MEMORY;
+    double_run_close(&run);
+    return result;
+}
+
+/* ---- dma-bufs -------------------------------------------------------------------------------- */
+
+/* Pages of the host's in which an allocation lies, or pieces side by side, of what this process has
+ * allocated. */
 ko_cu_result double_range_export(void *handle, ko_cu_ptr at, size_t nbytes, int type,
                                  unsigned long long flags)
 {
     const int gives = double_number("FAKECUDA_DMA_BUF", 0);
     const struct double_range *range;
-    ko_cu_result result;
+    ko_cu_result result = KO_CU_INVALID_VALUE;
 
     if (flags || type != KO_CU_RANGE_DMA_BUF || !nbytes || (at | nbytes) % DOUBLE_GRAIN)
         return KO_CU_INVALID_VALUE;
@@ -49,10 +102,15 @@ ko_cu_result double_range_export(void *handle, ko_cu_ptr at, size_t nbytes, int 
         return KO_CU_NOT_SUPPORTED;
     double_ranges_lock();
     range = double_range_around(at, nbytes, gives == 1 ? DOUBLE_GRAIN : 1);
-    result = range ? export_pages(range, at, handle) : KO_CU_INVALID_VALUE;
+    if (range)
+        result = export_pages(range, at, handle);
+    else if (gives == 1)
+        result = export_run(at, nbytes, handle);
     double_ranges_unlock();
     return result;
 }
+
+/* ---- writes ---------------------------------------------------------------------------------- */
 
 static int nflushes; /* atomic */
 

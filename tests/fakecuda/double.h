@@ -24,8 +24,9 @@
  *   FAKECUDA_WITHOUT=NAME,...  functions that the driver does not have
  *   FAKECUDA_LONGEST=BYTES memory of more is not to be had at once (2; no limit)
  *   FAKECUDA_DMA_BUF=1     its memory can be had as a dma-buf (0), by the host's pages in which an
- *                          allocation lies, whatever else lies there; 2: by those alone that are
- *                          the allocation's from end to end
+ *                          allocation lies, whatever else lies there, and that of several pieces
+ *                          side by side, of one GPU and the same properties, as one; 2: by those
+ *                          pages alone that are one allocation's, or piece's, from end to end
  *   FAKECUDA_ORDERING=N    what adapters write is seen by a GPU's streams as N says (100: at once;
  *                          0: once it has been flushed, if FAKECUDA_FLUSHES=1)
  *   FAKECUDA_LAZY=1        a kernel that is not loaded yet cannot be started beside a stream of its

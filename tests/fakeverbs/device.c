@@ -2,6 +2,7 @@
  *
  * The double's devices, ports and memory regions.
  */
+#include "../double_dmabuf.h"
 #include "double.h"
 
 #include <arpa/inet.h>
@@ -364,8 +365,9 @@ struct ko_ib_mr *ibv_reg_mr(struct ko_ib_pd *pd, void *at, size_t nbytes, int ac
 
 static int ndmabufs; /* ever registered; atomic */
 
-/* Where the double of NVIDIA's driver has its dma-bufs begin, the file's offset says. */
-static void *map_dmabuf(int fd, uint64_t offset, size_t nbytes)
+/* Where the double of NVIDIA's driver has its dma-bufs begin, the file's offset says. at: NULL, or
+ * addresses that are given up for it. */
+static void *map_pages(int fd, uint64_t offset, size_t nbytes, void *at)
 {
     const off_t begin = lseek(fd, 0, SEEK_CUR);
     struct stat file;
@@ -376,8 +378,50 @@ static void *map_dmabuf(int fd, uint64_t offset, size_t nbytes)
         errno = EINVAL;
         return NULL;
     }
-    mapped = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, begin + (off_t)offset);
+    mapped = mmap(at, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0), fd,
+                  begin + (off_t)offset);
     return mapped == MAP_FAILED ? NULL : mapped;
+}
+
+static bool map_all(const struct double_run *run, unsigned char *at)
+{
+    for (int i = 0; i < run->n; at += run->nbytes[i++])
+        if (!map_pages(run->fds[i], 0, run->nbytes[i], at))
+            return false;
+    return true;
+}
+
+/* Of several pieces: all of them. */
+static void *map_run(const struct double_run *run, uint64_t offset, size_t nbytes)
+{
+    uint64_t total = 0;
+    void *mapped;
+
+    for (int i = 0; i < run->n; i++)
+        total += run->nbytes[i];
+    if (offset || nbytes != total) {
+        errno = EINVAL;
+        return NULL;
+    }
+    mapped = mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED)
+        return NULL;
+    if (map_all(run, mapped))
+        return mapped;
+    munmap(mapped, nbytes);
+    return NULL;
+}
+
+static void *map_dmabuf(int fd, uint64_t offset, size_t nbytes)
+{
+    struct double_run run;
+    void *mapped;
+
+    if (!double_run_look(fd, &run))
+        return map_pages(fd, offset, nbytes, NULL);
+    mapped = map_run(&run, offset, nbytes);
+    double_run_close(&run);
+    return mapped;
 }
 
 struct ko_ib_mr *ibv_reg_dmabuf_mr(struct ko_ib_pd *pd, uint64_t offset, size_t nbytes, uint64_t at,

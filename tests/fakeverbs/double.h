@@ -35,8 +35,8 @@
  * how often ibv_fork_init was called, fakeverbs_registrations how often ibv_reg_mr, fakeverbs_posts
  * how often requests to send were posted, and how many in all, fakeverbs_dmabufs how many dma-bufs
  * are registered now, and fakeverbs_dmabufs_ever have been. Any descriptor that can be mapped is
- * taken for a dma-buf, from the file's offset to its end; of one without libibverbs' function for
- * it (old/libibverbs.so.1) the program takes hold first.
+ * taken for a dma-buf, from the file's offset to its end, as are several in one (double_dmabuf.h);
+ * of one without libibverbs' function for it (old/libibverbs.so.1) the program takes hold first.
  *
  * N counts in one process from where the variable was last changed.
  */
