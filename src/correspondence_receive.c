@@ -155,7 +155,7 @@ int ko_receive_fetch(struct ko_correspondence *with)
  * what is longer, at once, and is no more than that; for a graph, of anything. */
 static bool is_odd(const struct ko_frame *frame)
 {
-    const uint8_t op = frame->stamp.op & ~KO_BEHIND;
+    const unsigned op = frame->stamp.op & ~(unsigned)KO_BEHIND;
 
     if (op == (KO_PLACE | KO_CAPTURED))
         return !frame->nbytes;

@@ -101,7 +101,7 @@ static struct ko_stamp stamp_of(const struct ko_correspondence *with,
 /* Whether the peer's word ends it. */
 static bool is_answered(const struct ko_stamp *stamp)
 {
-    const uint8_t op = stamp->op & ~KO_BEHIND;
+    const unsigned op = stamp->op & ~(unsigned)KO_BEHIND;
 
     return op && op != KO_EARLY;
 }
