@@ -121,10 +121,12 @@ void ko_link_count_held(struct ko_link *link, size_t more, size_t less)
 
 void ko_link_give_back(struct ko_link *link)
 {
-    if (link->outbox)
+    if (link->outbox) {
+        ko_window_tell_received(link);
         ko_window_places_give_back(link);
-    else
+    } else {
         ko_message_give_back(link);
+    }
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
