@@ -204,6 +204,8 @@ bool ko_message_take(struct ko_link *link, struct ko_message *message, void *to,
 
 extern const struct ko_link_ops ko_window_link_ops, ko_message_link_ops;
 int ko_window_link_start(struct ko_link *link);
+/* What has been read, without a bell: for a sender that looks whether it may give memory back. */
+void ko_window_tell_received(struct ko_link *link);
 int ko_message_link_start(struct ko_link *link);
 void ko_message_give_back(struct ko_link *link);
 void ko_link_free_slots(const struct ko_link *link, unsigned char *slots);

@@ -41,8 +41,6 @@ bool ko_window_leave(struct ko_link *link, const struct ko_stamp *stamp, const v
 
 /* Lets the peer fill all slots again that have been released. */
 void ko_window_give_credit(struct ko_link *link);
-/* Without a bell, for a sender that looks whether it may give memory back. */
-void ko_window_tell_received(struct ko_link *link);
 
 /* Rings for the peer, if it sleeps until something becomes of what it has sent. */
 void ko_window_wake_sender(struct ko_link *link);
