@@ -154,6 +154,14 @@ static int begin(struct side *side, int call)
                                  KOLO_SUM, &side->works[call]);
 }
 
+static void forget_works(struct side *side)
+{
+    for (int call = 0; call < side->scene->ncalls; call++) {
+        kolo_work_free(side->works[call]);
+        side->works[call] = NULL;
+    }
+}
+
 static int enter(kolo_group *group, const struct scene *scene, struct side *side)
 {
     char jitter[16];
@@ -172,11 +180,11 @@ static int enter(kolo_group *group, const struct scene *scene, struct side *side
     if (gpu_rank.cuda->stream_create(&side->stream, KO_CU_STREAM_NON_BLOCKING) || use(side) ||
         begin(side, 0) || kolo_work_wait(side->works[0], -1))
         return ranks_fail("the call before");
-    kolo_work_free(side->works[0]);
+    forget_works(side);
     return use(side);
 }
 
-/* 0, or the error that ends them; the works are freed. */
+/* 0, or the error that ends them. */
 static int await_calls(struct side *side)
 {
     int err = KOLO_OK;
@@ -188,12 +196,6 @@ static int await_calls(struct side *side)
     for (int call = 0; call < side->scene->ncalls && !side->scene->by_stream; call++)
         err = kolo_work_wait(side->works[call], -1);
     return err;
-}
-
-static void forget_works(struct side *side)
-{
-    for (int call = 0; call < side->scene->ncalls; call++)
-        kolo_work_free(side->works[call]);
 }
 
 static int make_calls(struct side *side)
@@ -212,6 +214,7 @@ static int fail_calls(struct side *side)
     int err, failed = 0;
 
     do {
+        forget_works(side);
         ranks_nap_ms(kolo_group_rank(side->group) == 1 ? 0 : side->scene->late_ms);
         began_ns = ko_now_ns();
         err = make_calls(side);
