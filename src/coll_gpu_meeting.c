@@ -4,6 +4,7 @@
  * GPU, or GPUs that reach each other's memory, and how they reach each other there.
  */
 #include "coll.h"
+#include "coll_gpu_hand.h"
 #include "coll_gpu_writers.h"
 #include "config.h"
 #include "gpu_share.h"
@@ -64,15 +65,6 @@ static enum reach reach_of(struct ko_gpu_share *share, int rank, const struct ko
     return ko_gpu_share_has_put_off(share, rank, place) ? PUT_OFF : REFUSED;
 }
 
-/* One rank after the other, if there is anything to be handed over. */
-static int hand_over(kolo_group *group, struct ko_gpu_share *share,
-                     const struct ko_gpu_place *place)
-{
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-
-    return ko_gpu_share_is_handed(place) ? ko_gpu_share_serve(share, place, &deadline) : KOLO_OK;
-}
-
 /* With room for what all ranks say. reach: by all others of their hosts. */
 static int exchange_words(kolo_group *group, struct ko_gpu_share *share, struct ko_gpu_place *all,
                           enum reach *reach)
@@ -87,8 +79,8 @@ static int exchange_words(kolo_group *group, struct ko_gpu_share *share, struct 
         return ko_group_fail(group, err, kolo_last_error());
     err = kolo_all_gather(group, &mine, all, sizeof mine, KOLO_UINT8);
     for (int r = 0; r < group->size && !err; r++) {
-        if (r == group->rank && hand_over(group, share, &all[r]))
-            return ko_group_fail(group, KOLO_E_SYSTEM, kolo_last_error());
+        if (r == group->rank) /* one rank after the other */
+            err = ko_coll_hand_over(group, share, &all[r]);
         one = reach_of(share, r, &all[r]);
         own = one < own ? one : own;
     }

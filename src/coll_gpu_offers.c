@@ -2,6 +2,7 @@
 #include "coll_gpu_offers.h"
 
 #include "coll_gpu.h"
+#include "coll_gpu_hand.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -72,14 +73,9 @@ static int check_offers(kolo_group *group, const struct ko_offer *offers)
 /* Descriptors that others wait for, when the ranks before this one have handed theirs over. */
 static int serve(kolo_group *group, const struct ko_offer *offer)
 {
-    const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(group));
-    int err = KOLO_OK;
+    const int err = ko_coll_hand_over(group, group->share, &offer->in);
 
-    if (ko_gpu_share_is_handed(&offer->in))
-        err = ko_gpu_share_serve(group->share, &offer->in, &deadline);
-    if (!err && ko_gpu_share_is_handed(&offer->out))
-        err = ko_gpu_share_serve(group->share, &offer->out, &deadline);
-    return err ? ko_group_fail(group, err, kolo_last_error()) : KOLO_OK;
+    return err ? err : ko_coll_hand_over(group, group->share, &offer->out);
 }
 
 /* What is new in a call that some rank cannot take part in is not reached by any, from now on; what

@@ -49,9 +49,15 @@ struct ko_gpu_pieces *ko_gpu_pieces_export(const struct ko_cuda *cuda,
 /* Closes the descriptors. NULL is allowed. */
 void ko_gpu_pieces_free(struct ko_gpu_pieces *pieces);
 
-/* Hands them to a process that has connected; to as many as that. */
+/* Hands them to a process that has connected. */
 int ko_gpu_pieces_hand(const struct ko_gpu_pieces *pieces, int fd, const ko_deadline *deadline);
-int ko_gpu_pieces_serve(struct ko_gpu_pieces *pieces, int nprocesses, const ko_deadline *deadline);
+
+/* Called now and then by who waits for others to connect; an error ends the wait. */
+typedef int ko_gpu_look(void *owner);
+
+/* Hands them to as many processes as that. look may be NULL. */
+int ko_gpu_pieces_serve(struct ko_gpu_pieces *pieces, int nprocesses, const ko_deadline *deadline,
+                        ko_gpu_look *look, void *owner);
 
 /* Gets another process's pieces, which are total bytes, and gives them addresses here. */
 int ko_gpu_pieces_import(const struct ko_cuda *cuda, const char *name, uint64_t total,

@@ -416,7 +416,7 @@ bool ko_gpu_share_is_handed(const struct ko_gpu_place *place)
 }
 
 int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *place,
-                       const ko_deadline *deadline)
+                       const ko_deadline *deadline, ko_gpu_look *look, void *owner)
 {
     struct known *known = find(share->mine, place->id, place->nbytes);
     int nothers = 0, err;
@@ -425,7 +425,7 @@ int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *pl
         return KOLO_OK;
     for (int r = 0; r < share->n; r++)
         nothers += !share->ranks[r].is_here && !share->ranks[r].is_away;
-    err = ko_gpu_pieces_serve(known->pieces, nothers, deadline);
+    err = ko_gpu_pieces_serve(known->pieces, nothers, deadline, look, owner);
     ko_gpu_pieces_free(known->pieces);
     known->pieces = NULL;
     return err;

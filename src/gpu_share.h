@@ -10,6 +10,7 @@
 #define KO_GPU_SHARE_H
 
 #include "gpu.h"
+#include "gpu_pieces.h"
 #include "unix_socket.h"
 
 enum ko_gpu_kind {
@@ -103,10 +104,10 @@ int ko_gpu_share_describe(struct ko_gpu_share *share, uint32_t to, const void *b
                           size_t nbytes, struct ko_gpu_place *place);
 
 /* True if the descriptors of a place's pieces have to be handed over: its rank serves them to those
- * of other processes, who then ask whether they reach it. */
+ * of other processes, who then ask whether they reach it (gpu_pieces.h). */
 bool ko_gpu_share_is_handed(const struct ko_gpu_place *place);
 int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *place,
-                       const ko_deadline *deadline);
+                       const ko_deadline *deadline, ko_gpu_look *look, void *owner);
 
 /* Whether a rank could reach what this one has described so, by all that is known here. */
 bool ko_gpu_share_is_open_to(const struct ko_gpu_share *share, int rank,

@@ -4,14 +4,18 @@
  * NVIDIA's driver: memory that grows, of which some goes and other comes; calls whose buffers begin
  * in one piece and end in several; what cannot be handed over, as a pool's.
  */
+#include "clock.h"
+#include "coll_gpu_hand.h"
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
+#include "group.h"
 #include "ranks.h"
 #include "sanitized.h"
 
 #include <malloc.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -464,6 +468,44 @@ static void among_threads(void **state)
     }
 }
 
+/* Rank 1 is killed when rank 0 is about to hand over what names its memory. */
+static int hand_to_the_dead(kolo_group *group, void *argument)
+{
+    struct ko_gpu_place place;
+    int64_t began_ns;
+    ko_cu_ptr base;
+    int failed = gpu_rank_enter(group);
+
+    (void)argument;
+    if (failed || kolo_barrier(group))
+        return ranks_fail("gpu_rank_enter");
+    if (kolo_group_rank(group) == 1)
+        raise(SIGKILL);
+    base = reserve(2 * PIECE);
+    map(base, 0, 2);
+    began_ns = ko_now_ns();
+    if (ko_gpu_share_describe(group->share, KO_GPU_ALL_RANKS, at(base), 2 * PIECE, &place) ||
+        !ko_gpu_share_is_handed(&place) || !ko_engine_try_turn(&group->engine))
+        failed = ranks_fail("nothing to be handed over");
+    else
+        failed = ranks_expect_soon(began_ns, ko_coll_hand_over(group, group->share, &place),
+                                   KOLO_E_PEER_LOST, "rank 1 (");
+    ko_engine_finish(&group->engine);
+    unmap(base, 0, 2);
+    return gpu_rank_leave(failed);
+}
+
+static void who_dies_is_not_waited_for(void **state)
+{
+    (void)state;
+    SKIP_PROCESSES_UNDER_TSAN();
+    exam_set_variables("shm", "", SLICE_BYTES);
+    setenv("FAKECUDA_DEVICES", "1", 1);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2, .tolerated = 1},
+                               hand_to_the_dead, NULL),
+                     0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -473,6 +515,7 @@ int main(void)
         cmocka_unit_test(odd_pieces),
         cmocka_unit_test(memory_of_a_pool),
         cmocka_unit_test(graphs_by_descriptors),
+        cmocka_unit_test(who_dies_is_not_waited_for),
         cmocka_unit_test(among_threads),
     };
 

@@ -111,7 +111,7 @@ int probe_pieces(kolo_group *group)
     if (kolo_broadcast(group, name, sizeof name, KOLO_UINT8, 0))
         return ranks_fail("broadcast");
     if (kolo_group_rank(group) == 0) {
-        is_right = pieces && !ko_gpu_pieces_serve(pieces, 1, &deadline);
+        is_right = pieces && !ko_gpu_pieces_serve(pieces, 1, &deadline, NULL, NULL);
         ko_gpu_pieces_free(pieces);
     } else {
         is_right = *name && !ko_gpu_pieces_import(gpu.cuda, name, 2 * PIECE, &deadline, &memory) &&
