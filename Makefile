@@ -330,7 +330,7 @@ gpu-checks: $(GPU_SOURCES) ## build what tests/gpu/check runs on a GPU
 # A double of libibverbs, likewise, which is that of librdmacm too.
 FAKEVERBS := $(BUILD)/tests/fakeverbs/libibverbs.so.1
 RDMA_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_rdma*.c tests/test_cuda_rdma*.c tests/test_p2p*.c)) \
-              $(addprefix $(BUILD)/tests/test_,batch coll coll_leave group_end group_idle group_new group_word kill mismatch programs transports)
+              $(addprefix $(BUILD)/tests/test_,batch coll coll_leave cuda_programs group_end group_idle group_new group_word kill mismatch programs transports)
 
 $(FAKEVERBS): $(wildcard tests/fakeverbs/*.c tests/fakeverbs/*.h src/ib_abi*.h) tests/double_lists.h \
     tests/double_dmabuf.h tests/fakeverbs/old.map

@@ -155,6 +155,7 @@ static int step_exchange(struct program *program, int number, uint64_t *draw)
     const unsigned id = ++program->nexchanges * PROGRAMS_MOST_RANKS;
     struct pending *place = chance(draw, 2) ? place_for(program, number) : NULL;
     struct exchange *exchange;
+    int failed;
 
     if (!group)
         return 0;
@@ -165,10 +166,9 @@ static int step_exchange(struct program *program, int number, uint64_t *draw)
     exchange->id = id + (unsigned)exchange->from;
     exchange->in = letter_make(exchange->nbytes, id + (unsigned)rank);
     exchange->out = malloc(exchange->nbytes + 1);
-    if (start_exchange(group, exchange, (rank + far) % n, draw))
-        return ranks_fail("messages of %zu bytes", exchange->nbytes);
-    if (!place)
-        return end_exchange(exchange);
+    failed = start_exchange(group, exchange, (rank + far) % n, draw);
+    if (failed || !place)
+        return end_exchange(exchange) | (failed ? ranks_fail("messages") : 0);
     place->exchange = exchange;
     return 0;
 }
@@ -233,9 +233,9 @@ static int end_all_pending(struct program *program, int number)
 {
     int failed = 0;
 
-    for (int i = 0; i < MOST_PENDING && !failed; i++)
+    for (int i = 0; i < MOST_PENDING; i++)
         if (program->pending[i].is_taken && (number < 0 || program->pending[i].group == number))
-            failed = end_pending(&program->pending[i]);
+            failed |= end_pending(&program->pending[i]);
     return failed;
 }
 
@@ -387,12 +387,13 @@ int programs_survive(kolo_group *world, uint64_t seed, const struct exam_memory 
                      int n, void *stream)
 {
     const int victim = (int)(seed % (uint64_t)kolo_group_size(world));
+    bool failed = kolo_barrier(world) != KOLO_OK; /* all have joined */
     pthread_t killer;
     char byte;
 
     if (kolo_group_rank(world) == victim && pthread_create(&killer, NULL, be_killed, &seed))
         return ranks_fail("a thread");
-    for (uint64_t i = 0; !programs_run(world, seed + i, memories, n, stream);)
-        i++;
+    for (uint64_t i = 0; !failed; i++)
+        failed = programs_run(world, seed + i, memories, n, stream);
     return expect_named(kolo_recv(world, &byte, 1, KOLO_UINT8, victim, NTAGS), victim);
 }

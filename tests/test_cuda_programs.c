@@ -21,15 +21,19 @@ enum { SLICE_BYTES = 4096 };
 static uint64_t first_seed = 1;
 static int nseeds = IS_SANITIZED ? 1 : 3;
 
+enum { NMEMORIES = 5 };
+
+static const struct exam_memory *const memories[NMEMORIES] = {
+    NULL, &gpu_rank_memory, &gpu_rank_memory, &gpu_rank_pieces, &gpu_rank_pool};
+
 static int run_programs(kolo_group *world, void *argument)
 {
-    static const struct exam_memory *const memories[] = {NULL, &gpu_rank_memory, &gpu_rank_memory,
-                                                         &gpu_rank_pieces, &gpu_rank_pool};
     int failed = gpu_rank_enter(world);
 
     (void)argument;
     for (int i = 0; i < nseeds && !failed; i++)
-        failed = programs_run(world, first_seed + (uint64_t)i, memories, 5, gpu_rank.stream);
+        failed =
+            programs_run(world, first_seed + (uint64_t)i, memories, NMEMORIES, gpu_rank.stream);
     return gpu_rank_leave(failed);
 }
 
@@ -58,6 +62,53 @@ static void ranks_have_a_gpu_each(void **state)
     unsetenv("FAKECUDA_DEVICES");
 }
 
+static int settle(int rank, void *argument)
+{
+    (void)argument;
+    return setenv("KOLO_HOST", rank % 3 ? "one" : "other", 1);
+}
+
+/* Some share a GPU, and others are reached over RDMA or TCP. */
+static void ranks_of_several_hosts_do(void **state)
+{
+    (void)state;
+    SKIP_PROCESSES_UNDER_TSAN();
+    for (int n = 2; n <= PROGRAMS_MOST_RANKS; n++) {
+        exam_set_variables(n % 2 ? "" : "shm,tcp", "", SLICE_BYTES);
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n, .settle = settle},
+                      run_programs, NULL),
+            0);
+        first_seed += (uint64_t)nseeds;
+    }
+}
+
+static int run_until_killed(kolo_group *world, void *argument)
+{
+    int failed = gpu_rank_enter(world);
+
+    (void)argument;
+    if (!failed)
+        failed = programs_survive(world, first_seed, memories, NMEMORIES, gpu_rank.stream);
+    return gpu_rank_leave(failed);
+}
+
+/* In calls of the host's, in streams, and between them; some have a GPU of their own. */
+static void survivors_hear_who_was_killed(void **state)
+{
+    (void)state;
+    SKIP_PROCESSES_UNDER_TSAN();
+    for (int i = 0; i < 3 * nseeds; i++) {
+        const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 2 + i % 3, .tolerated = 1};
+
+        exam_set_variables(i % 2 ? "shm" : "tcp", "", SLICE_BYTES);
+        setenv("FAKECUDA_DEVICES", i % 3 ? "1" : "2", 1);
+        assert_int_equal(ranks_run(&ranks, run_until_killed, NULL), 0);
+        first_seed += 100;
+    }
+    unsetenv("FAKECUDA_DEVICES");
+}
+
 static void threads_share_a_gpu(void **state)
 {
     (void)state;
@@ -69,6 +120,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_share_a_gpu), cmocka_unit_test(ranks_have_a_gpu_each),
+        cmocka_unit_test(ranks_of_several_hosts_do),
+        cmocka_unit_test(survivors_hear_who_was_killed),
         cmocka_unit_test(threads_share_a_gpu)}; /* last: a driver that is open knows no fork */
 
     if (argc > 1)
