@@ -15,7 +15,7 @@
 
 /* How long a wire that is hung up waits, at most, for messages to arrive, which a closed queue pair
  * would take with it and which a busy network may keep for long; and then for its last words. */
-enum { LINGER_MS = 5000, LAST_MS = 100 };
+enum { LINGER_MS = 5000, LAST_MS = 500 };
 
 /* It looks again and again for as long as most messages take, then after naps, each twice as long
  * as the one before. */
