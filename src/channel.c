@@ -357,72 +357,6 @@ int ko_channel_woken(struct ko_channel *channel, const struct ko_event *events, 
     return err ? err : ko_group_check(channel->group);
 }
 
-/* A peer that has not connected yet can have ended without any link that would tell of it. */
-static bool has_ended(const struct ko_channel *channel, int peer)
-{
-    return !channel->ports[peer].is_open &&
-           ko_endpoint_is_gone(channel->group->endpoint, channel->group->world_ranks[peer]);
-}
-
-/* The same of another machine's, which only the store tells of. What has begun to open tells of its
- * end itself, and behind what the peer has sent. */
-static bool has_closed(const struct ko_channel *channel, int peer)
-{
-    const struct ko_port *port = &channel->ports[peer];
-
-    return !port->is_open && !port->opening &&
-           ko_endpoint_has_closed(channel->group->endpoint, channel->group->world_ranks[peer]);
-}
-
-/* It may have opened the link, sent what it had and ended since the last turn: what it has left is
- * taken in once more. */
-static int hear_of_ended(struct ko_channel *channel, int peer)
-{
-    ko_endpoint_accept(channel->group->endpoint);
-    return ko_channel_drive_opening(channel, &channel->ports[peer]);
-}
-
-static int check_process(struct ko_channel *channel, int peer)
-{
-    const struct ko_port *port = &channel->ports[peer];
-    const bool is_ended = has_ended(channel, peer);
-    int err;
-
-    if (!is_ended && !has_closed(channel, peer))
-        return KOLO_OK;
-    err = hear_of_ended(channel, peer);
-    if (err || port->is_open || (port->opening && !is_ended))
-        return err;
-    return ko_channel_link_failed(channel, peer,
-                                  ko_fail(KOLO_E_PEER_LOST,
-                                          "its process ended%s before it had connected",
-                                          is_ended ? "" : ", or had freed its groups,"));
-}
-
-/* Of all whom this rank waits for. The store is asked as long as it has told of one more: all have
- * to have gone for the wait to end. */
-static int check_processes(struct ko_channel *channel)
-{
-    bool may_ask = true;
-    int err = KOLO_OK;
-
-    for (int i = 0; i < channel->group->size && !err; i++) {
-        struct ko_port *port = &channel->ports[i];
-
-        if (!port->is_optional || port->has_left || port->is_open)
-            continue;
-        if (!has_ended(channel, i)) {
-            may_ask = may_ask && has_closed(channel, i);
-            if (!may_ask)
-                continue;
-        }
-        err = hear_of_ended(channel, i);
-        if (!err && !port->is_open && !port->has_left && (!port->opening || has_ended(channel, i)))
-            ko_channel_give_up(channel, port);
-    }
-    return err;
-}
-
 /* Tells all peers which call this rank is in, and waits in. */
 static int ask_peers(struct ko_channel *channel, struct ko_wait *wait)
 {
@@ -469,9 +403,7 @@ static int look_elsewhere(struct ko_channel *channel, const struct ko_wait *wait
     /* A collective needs all ranks; a message only one, which may be on its way to connect. */
     if (!err && (channel->is_in_call || (wait->peer >= 0 && !channel->ports[wait->peer].is_open)))
         err = ko_group_check_server(channel->group, "");
-    if (err)
-        return err;
-    return wait->peer < 0 ? check_processes(channel) : check_process(channel, wait->peer);
+    return err ? err : ko_channel_check_processes(channel, wait->peer);
 }
 
 int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)

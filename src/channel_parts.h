@@ -19,6 +19,11 @@ int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port);
 /* The peer of a link that nothing depends on has gone before the link was open. */
 void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port);
 
+/* Whether the rank that is waited for, or, peer being -1, any of those who may send, has ended
+ * before its link was open: the first fails the group, of the others nothing is expected from now
+ * on. */
+int ko_channel_check_processes(struct ko_channel *channel, int peer);
+
 /* Opens the links that other ranks have begun on this channel, and those for messages on others:
  * they may wait for it before this rank comes to use it, as around a ring. */
 int ko_channel_answer_arrivals(struct ko_channel *channel);

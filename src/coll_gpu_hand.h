@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * coll_gpu_hand.h: GPU memory in pieces is named by descriptors, which a rank hands to the processes
- * of the others.
+ * coll_gpu_hand.h: GPU memory in pieces is named by descriptors, which a rank hands to the others'
+ * processes.
  */
 #ifndef KO_COLL_GPU_HAND_H
 #define KO_COLL_GPU_HAND_H
