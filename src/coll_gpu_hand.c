@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* All have to come, and no link may tell that one cannot any more. */
+/* All have to come, and no link may tell that one, of this machine, cannot any more. */
 static int look_at_others(void *owner)
 {
     kolo_group *group = owner;
@@ -16,7 +16,7 @@ static int look_at_others(void *owner)
     if (err)
         return err;
     for (int r = 0; r < group->size; r++) {
-        if (r == group->rank || !ko_endpoint_has_ended(group->endpoint, group->world_ranks[r]))
+        if (r == group->rank || !ko_endpoint_is_gone(group->endpoint, group->world_ranks[r]))
             continue;
         ko_group_describe_rank(group, r, who, sizeof who);
         snprintf(text, sizeof text,

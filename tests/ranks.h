@@ -31,6 +31,9 @@ struct ranks {
 
 typedef int (*ranks_body)(kolo_group *group, void *argument);
 
+/* A `settle`: ranks 0, 3, 6 ... are of one host, the others of another. */
+int ranks_settle_on_two_hosts(int rank, void *unused);
+
 /* Joins, runs body on each rank, frees the groups. Returns 0 if every rank did; else prints each
  * failure's text and returns the number of failed ranks. A run that takes longer than the group's
  * time-out + 60 s is a failure (processes). argument is shared by threads, copied to processes. */

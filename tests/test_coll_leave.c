@@ -73,12 +73,6 @@ static void all_algorithms(void **state)
         }
 }
 
-static int settle(int rank, void *argument)
-{
-    (void)argument;
-    return setenv("KOLO_HOST", rank % 3 ? "one" : "other", 1);
-}
-
 /* Where some reach each other through memory. */
 static void all_algorithms_among_hosts(void **state)
 {
@@ -88,10 +82,11 @@ static void all_algorithms_among_hosts(void **state)
         struct ko_algorithm algorithm = ko_algorithms[i];
 
         exam_set_variables("shm,rdma", algorithm.name, LONG_SLICE);
-        assert_int_equal(
-            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3 + i % 3, .settle = settle},
-                      leave, &algorithm),
-            0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES,
+                                                   .n = 3 + i % 3,
+                                                   .settle = ranks_settle_on_two_hosts},
+                                   leave, &algorithm),
+                         0);
     }
 }
 

@@ -62,12 +62,6 @@ static void ranks_have_a_gpu_each(void **state)
     unsetenv("FAKECUDA_DEVICES");
 }
 
-static int settle(int rank, void *argument)
-{
-    (void)argument;
-    return setenv("KOLO_HOST", rank % 3 ? "one" : "other", 1);
-}
-
 /* Some share a GPU, and others are reached over RDMA or TCP. */
 static void ranks_of_several_hosts_do(void **state)
 {
@@ -75,10 +69,11 @@ static void ranks_of_several_hosts_do(void **state)
     SKIP_PROCESSES_UNDER_TSAN();
     for (int n = 2; n <= PROGRAMS_MOST_RANKS; n++) {
         exam_set_variables(n % 2 ? "" : "shm,tcp", "", SLICE_BYTES);
-        assert_int_equal(
-            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n, .settle = settle},
-                      run_programs, NULL),
-            0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES,
+                                                   .n = n,
+                                                   .settle = ranks_settle_on_two_hosts},
+                                   run_programs, NULL),
+                         0);
         first_seed += (uint64_t)nseeds;
     }
 }

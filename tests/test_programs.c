@@ -139,12 +139,6 @@ static void survivors_hear_who_was_killed(void **state)
     }
 }
 
-static int settle(int rank, void *argument)
-{
-    (void)argument;
-    return setenv("KOLO_HOST", rank % 3 ? "one" : "other", 1);
-}
-
 /* Some reach each other through memory, and others not. */
 static void ranks_of_several_hosts_do(void **state)
 {
@@ -152,10 +146,11 @@ static void ranks_of_several_hosts_do(void **state)
     SKIP_PROCESSES_UNDER_TSAN();
     for (int n = 2; n <= PROGRAMS_MOST_RANKS; n++) {
         letters_set("", n % 2);
-        assert_int_equal(
-            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = n, .settle = settle},
-                      run_programs, NULL),
-            0);
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES,
+                                                   .n = n,
+                                                   .settle = ranks_settle_on_two_hosts},
+                                   run_programs, NULL),
+                         0);
         first_seed += (uint64_t)nseeds;
     }
 }
