@@ -393,7 +393,9 @@ int programs_survive(kolo_group *world, uint64_t seed, const struct exam_memory 
 
     if (kolo_group_rank(world) == victim && pthread_create(&killer, NULL, be_killed, &seed))
         return ranks_fail("a thread");
+    ranks_expect_failures(true);
     for (uint64_t i = 0; !failed; i++)
         failed = programs_run(world, seed + i, memories, n, stream);
+    ranks_expect_failures(false);
     return expect_named(kolo_recv(world, &byte, 1, KOLO_UINT8, victim, NTAGS), victim);
 }

@@ -47,8 +47,11 @@ int ranks_run_logged(int n, ranks_body body, char *text, size_t cap);
  * double's) and TCP, until one fails. */
 int ranks_run_all_ways(int n, ranks_body body);
 
-/* Keeps the text of the calling rank's failure, with kolo_last_error(); returns 1. */
+/* Prints the text of the calling rank's failure, with kolo_last_error(); returns 1. */
 int ranks_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Whether the calling rank is to fail, of which nothing is printed. */
+void ranks_expect_failures(bool does);
 
 /* 0 if err is code and this thread's text contains `text`, else ranks_fail. */
 int ranks_expect(int err, int code, const char *text);
