@@ -84,11 +84,11 @@ const struct ko_contact *ko_endpoint_known(struct ko_endpoint *endpoint, int ran
 /* Whether the process of a rank whose contact has been fetched has ended, as far as this machine
  * can tell. */
 bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank);
-/* The same of any rank, whose contact is fetched if need be, and of other machines, as far as the
- * store can tell: for who may wait for the store. */
-bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank);
-/* Whether a rank, wherever it is, has ended or freed its groups, as the store tells. */
+/* For who may wait for the store: whether a rank, wherever it is, has ended or freed all its
+ * groups, as far as the store can tell. */
 bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank);
+/* One or the other, of any rank, whose contact is fetched if need be. */
+bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank);
 
 /* Begins a wire to a world rank over the transport that topology chooses. */
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,

@@ -217,8 +217,11 @@ static int fail_first(const struct barrier *barrier, int rank, bool is_ended)
 
     ko_group_describe_rank(barrier->group, rank, who, sizeof who);
     if (is_ended)
-        snprintf(text, sizeof text,
-                 "%s cannot come to the monitored barrier: its process has ended", who);
+        snprintf(
+            text, sizeof text,
+            "%s cannot come to the monitored barrier: its process has ended, or it has freed its "
+            "groups",
+            who);
     else
         snprintf(
             text, sizeof text,
@@ -243,7 +246,7 @@ static int fail_listed(const struct barrier *barrier, const bool *is_missing, co
     snprintf(text, sizeof text,
              "%d of %d ranks have not come to the monitored barrier within %d ms: rank %s%s%s",
              count, n, barrier->timeout_ms, missing,
-             nended ? "; processes that have ended: rank " : "", ended);
+             nended ? "; have ended, or freed their groups: rank " : "", ended);
     return give_up(barrier, KOLO_E_TIMEOUT, text);
 }
 

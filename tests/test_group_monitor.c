@@ -340,10 +340,42 @@ static int one_dies(kolo_group *group, void *argument)
         return ranks_expect(
             err, KOLO_E_TIMEOUT,
             "1 of 4 ranks have not come to the monitored barrier within 600 ms: rank 2; "
-            "processes that have ended: rank 2");
+            "have ended, or freed their groups: rank 2");
     return ranks_expect(err, KOLO_E_PEER_LOST, "rank 2 (") |
            ranks_expect(err, KOLO_E_PEER_LOST,
                         "cannot come to the monitored barrier: its process has");
+}
+
+static int end_of_test[2]; /* a pipe */
+
+/* Rank 1 has done with the group, and its process stays until rank 0 says that it may go. */
+static int one_leaves(kolo_group *group, void *argument)
+{
+    const int64_t began_ns = ko_now_ns();
+    int failed;
+    char byte;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 1) {
+        kolo_group_free(group);
+        _exit(read(end_of_test[0], &byte, 1) != 1);
+    }
+    failed =
+        ranks_expect_soon(began_ns, kolo_monitored_barrier(group, 15000, 0), KOLO_E_PEER_LOST,
+                          "cannot come to the monitored barrier: its process has ended, or it has "
+                          "freed its groups");
+    return write(end_of_test[1], "", 1) == 1 ? failed : 1;
+}
+
+static void who_has_left_is_not_waited_for(void **state)
+{
+    (void)state;
+    set_variables();
+    assert_int_equal(pipe(end_of_test), 0);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, one_leaves, NULL),
+                     0);
+    close(end_of_test[0]);
+    close(end_of_test[1]);
 }
 
 static void dead_ranks_are_named(void **state)
@@ -381,6 +413,7 @@ int main(void)
         cmocka_unit_test(rank_0_may_be_late),
         cmocka_unit_test(all_hear_the_same),
         cmocka_unit_test(dead_ranks_are_named),
+        cmocka_unit_test(who_has_left_is_not_waited_for),
         cmocka_unit_test(wrong_arguments_are_named),
     };
 
