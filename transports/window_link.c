@@ -377,6 +377,12 @@ void ko_window_give_credit(struct ko_link *link)
     ko_window_wake_sender(link);
 }
 
+void ko_window_tell_received(struct ko_link *link)
+{
+    if (link->given != link->received)
+        ko_store_release(&link->inbox->credit, link->received);
+}
+
 /* Who referred to memory waits to have it again, and gets credit at once. So does who sends long
  * slices: through one place alone, or such as he may leave where they lie, he would take these back
  * from a peer that seems to stand still; and their places go back sooner when the group is idle.
@@ -387,20 +393,14 @@ static void window_release(struct ko_link *link)
     ko_foreign_released(link);
     if (!is_reference(link)) {
         ko_window_release_slot(link);
-        if (link->frame.nbytes >= KO_PROMPT && link->given != link->received)
-            ko_store_release(&link->inbox->credit, link->received);
+        if (link->frame.nbytes >= KO_PROMPT)
+            ko_window_tell_received(link);
         return;
     }
     ko_window_advance(link);
     if (link->frame.kind != KO_FRAME_FOREIGN)
         ko_reference_release(link);
     ko_window_give_credit(link);
-}
-
-void ko_window_tell_received(struct ko_link *link)
-{
-    if (link->given != link->received)
-        ko_store_release(&link->inbox->credit, link->received);
 }
 
 /* What was lent has become what was to come. */
