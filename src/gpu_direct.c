@@ -59,6 +59,8 @@ static ko_cu_result find_run(const struct ko_gpu *gpu, ko_cu_ptr at, size_t nbyt
         result = gpu->cuda->address_range(&base, &length, at);
         if (!result)
             result = gpu->cuda->pointer_attribute(&id, KO_CU_POINTER_BUFFER_ID, at);
+        if (!result && (base > at || length <= at - base)) /* it would never end */
+            result = KO_CU_INVALID_VALUE;
         if (result)
             return result;
         if (!run->n++)
