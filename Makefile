@@ -20,6 +20,7 @@ Q := $(if $(filter 1,$(V)),,@)
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
             -Wpointer-arith -Wcast-qual -Wwrite-strings -Wundef -Wformat=2 \
+            -Werror=implicit-function-declaration \
             $(if $(WERROR),-Werror)
 # GCC's tables of where a variable is at each view of a statement are a tenth of the library, and types,
 # again for each file that has them, another; debuggers find variables without the first, and types once.
