@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -140,6 +141,32 @@ void gpu_passage_run(ranks_body body, int timeout_ms, int tolerated)
 
     exam_set_variables("rdma", "", GPU_PASSAGE_SLICE);
     assert_int_equal(ranks_run(&ranks, body, NULL), 0);
+}
+
+static int say_warnings(int number, void *argument)
+{
+    (void)number;
+    (void)argument;
+    return setenv("KOLO_DEBUG", "WARN", 1);
+}
+
+void gpu_passage_run_warned(ranks_body body, char *text, size_t cap)
+{
+    char path[] = "/tmp/test-rdma-XXXXXX";
+    const int fd = mkstemp(path);
+    ssize_t nbytes;
+
+    assert_true(fd >= 0);
+    setenv("KOLO_DEBUG_FILE", path, 1);
+    gpu_passage_settle = say_warnings;
+    gpu_passage_run(body, 0, 0);
+    gpu_passage_settle = NULL;
+    unsetenv("KOLO_DEBUG_FILE");
+    nbytes = read(fd, text, cap - 1);
+    close(fd);
+    unlink(path);
+    assert_true(nbytes > 0);
+    text[nbytes] = 0;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */

@@ -66,4 +66,7 @@ extern int (*gpu_passage_settle)(int rank, void *argument);
 /* Two ranks, which has to go well; timeout_ms and tolerated as in struct ranks. */
 void gpu_passage_run(ranks_body body, int timeout_ms, int tolerated);
 
+/* The same, and what both have warned of; cap - 1 bytes at most, one at least. */
+void gpu_passage_run_warned(ranks_body body, char *text, size_t cap);
+
 #endif

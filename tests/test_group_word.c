@@ -21,8 +21,7 @@ struct going {
 
 static int fail_in_the_world(kolo_group *world, const struct going *going)
 {
-    const int failed =
-        ranks_expect(kolo_barrier(world), KOLO_E_PEER_LOST, "rank 2 (") /* whom it waits for */;
+    const int failed = ranks_expect(kolo_barrier(world), KOLO_E_PEER_LOST, "rank 2 (");
 
     return !failed && going->is_sudden ? raise(SIGKILL) : failed;
 }
