@@ -178,7 +178,7 @@ int ko_group_check_store(kolo_group *group);
 /* Fails the group because a rank was lost, or kept this one waiting for too long (status), as text
  * says; unless the store knows of an earlier failure, or has gone itself: a rank that is lost may
  * have ended because of another one. peer: the rank, of which the store may know why it has failed
- * elsewhere; or -1. */
+ * elsewhere; -1: any of the others, of a loss. */
 int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text);
 
 /* The same of a loss that no one rank stands for. */

@@ -228,18 +228,29 @@ int ko_group_check_server(kolo_group *group, const char *text)
     return ko_group_fail(group, KOLO_E_PEER_LOST, whole);
 }
 
-/* The peer may have failed in another group, and have gone for that. */
-static void put_reason_first(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
+/* The peer may have failed in another group, and have gone for that; false: not that is known. */
+static bool put_reason_first(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
 {
     struct ko_failure failure;
     char key[KEY_TEXT], whole[KO_ERROR_TEXT];
 
     key_of_rank(group, peer, key);
     if (!read_failure(group, key, &failure))
-        return;
+        return false;
     snprintf(whole, sizeof whole, "another group of rank %d's failed: %.280s; then %.290s", peer,
              failure.text, text);
     memcpy(text, whole, sizeof whole);
+    return true;
+}
+
+/* The reason of the peer, or (-1) of the first of the others that has one. */
+static void find_reason(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
+{
+    const int end = peer < 0 ? group->size : peer + 1;
+
+    for (int r = peer < 0 ? 0 : peer; r < end; r++)
+        if (r != group->rank && put_reason_first(group, r, text))
+            return;
 }
 
 int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text)
@@ -253,8 +264,8 @@ int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text)
         err = ko_group_check_server(group, copy);
     if (err)
         return err;
-    if (peer >= 0)
-        put_reason_first(group, peer, copy);
+    if (peer >= 0 || status == KOLO_E_PEER_LOST)
+        find_reason(group, peer, copy);
     return ko_group_fail(group, status, copy);
 }
 

@@ -18,9 +18,8 @@ int programs_run(kolo_group *world, uint64_t seed, const struct exam_memory *con
                  void *stream);
 
 /* Such programs, from this seed on, until one rank, which is a process, is killed at a random
- * moment, as all others have to hear before their time-outs, in calls that they make or have made.
- * 0, or ranks_fail.
- */
+ * moment: all others hear of it, and of nothing else, before their time-outs, in calls that they
+ * make or have made. 0, or ranks_fail. */
 int programs_survive(kolo_group *world, uint64_t seed, const struct exam_memory *const *memories,
                      int n, void *stream);
 
