@@ -75,12 +75,13 @@ KOLO_API void kolo_free(void *memory);
 /* A store maps keys (strings of 1 to 8192 bytes) to values (0 to 8 MiB of any bytes; a server keeps
  * 4 GiB). All functions may be called from any thread; calls on one TCP store wait for one another,
  * so a thread that blocks in wait keeps others out: open a second one for it. A call that has gone
- * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone (each later
- * call looks for 5 s whether it is back). A list has up to 131072 keys, of any length
- * together. Over TCP what is longer than 16 MiB, the values of a multi_set included, goes in parts,
- * and a list of more than some dozens of keys is gone through in turns, between which the server
- * serves others. A key has a slash before it there: a server of PyTorch's
- * by libuv takes 8 KiB, and so keys of up to 8191 bytes. */
+ * on for the store's time-out is KOLO_E_TIMEOUT; KOLO_E_PEER_LOST: the server has gone. Each later
+ * call looks for 5 s, or its time-out, whether it is back; one that finds that nobody listens there
+ * any more is KOLO_E_PEER_LOST, too. A list has up to 131072 keys, of any length together. Over TCP
+ * what is longer than 16 MiB, the values of a multi_set included, goes in parts, and a list of more
+ * than some dozens of keys is gone through in turns, between which the server serves others. A key
+ * has a slash before it there: a server of PyTorch's by libuv takes 8 KiB, and so keys of up to
+ * 8191 bytes. */
 typedef struct kolo_store kolo_store;
 
 typedef struct kolo_bytes {
@@ -448,9 +449,11 @@ KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_
  * not, its kolo_group_free also waits until the others have freed theirs, or those that have not
  * have ended on its machine: 30 s at most, of a group that has failed 3 s, and half a second when
  * but one is missing after a time-out or the loss of a rank. The log (WARN) says after two seconds
- * for whom. Then the store ends under those that go on: calls over links that are open may pass
- * still, but what opens a link, a monitored barrier, and a collective that waits in a group that
- * rank 0 is in fail with rank 0 as the lost one, and freeing takes a second or so. */
+ * for whom. Unless it has other groups, it cannot be reached meanwhile: who waits for it, or would
+ * open a link to it, hears that it has gone. Then the store ends under those that go on: calls over
+ * links that are open may pass still, but what opens a link, a monitored barrier, and a collective
+ * that waits in a group that rank 0 is in fail with rank 0 as the lost one, and freeing takes a
+ * second or so. */
 KOLO_API void kolo_group_free(kolo_group *group);
 
 /* ---- asynchronous requests ---------------------------------------------------------------- */

@@ -197,14 +197,21 @@ static void dismiss(struct ko_endpoint *endpoint, struct ko_arrival **link)
     wire->transport->hangup(wire);
 }
 
-static void close_endpoint(struct ko_endpoint *endpoint)
+/* Whoever tries to reach this rank hears that nobody listens. */
+static void close_devices(struct ko_endpoint *endpoint)
 {
-    ko_crew_close(&endpoint->crew);
     while (endpoint->arrivals)
         dismiss(endpoint, &endpoint->arrivals);
     for (int i = 0; i < KO_CONTACT_TRANSPORTS; i++)
         if (endpoint->devices[i])
             endpoint->devices[i]->transport->close(endpoint->devices[i]);
+    memset(endpoint->devices, 0, sizeof endpoint->devices);
+}
+
+static void close_endpoint(struct ko_endpoint *endpoint)
+{
+    ko_crew_close(&endpoint->crew);
+    close_devices(endpoint);
     ko_pool_close(&endpoint->pollers);
     ko_poller_close(&endpoint->poller);
     for (int i = 0; endpoint->contacts && i < endpoint->size; i++)
@@ -338,6 +345,22 @@ int ko_endpoint_leave_will(struct ko_endpoint *endpoint)
     return endpoint->rank == endpoint->store_rank
                ? KOLO_OK
                : ko_store_will(endpoint->store, key, (kolo_bytes){"", 1});
+}
+
+void ko_endpoint_leave_early(struct ko_endpoint *endpoint)
+{
+    char key[32];
+    bool is_last;
+
+    pthread_mutex_lock(&endpoint->lock);
+    is_last = endpoint->users == 1;
+    pthread_mutex_unlock(&endpoint->lock);
+    if (!is_last)
+        return;
+    closed_key(endpoint->rank, key, sizeof key);
+    (void)ko_endpoint_after_store(endpoint,
+                                  kolo_store_set(endpoint->store, key, (kolo_bytes){"", 1}));
+    close_devices(endpoint);
 }
 
 bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank)

@@ -332,6 +332,7 @@ static void leave_and_free(kolo_group *group)
     char text[KO_ERROR_TEXT];
 
     leave_endpoint(group);
+    ko_group_write_failures(group->endpoint);
     ko_mailbox_push(group);
     if (has_unfinished(group)) {
         snprintf(text, sizeof text, "rank %d freed the group while works were unfinished",

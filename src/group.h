@@ -171,6 +171,9 @@ static inline int ko_group_check(kolo_group *group)
  */
 void ko_group_write_failure(kolo_group *group);
 
+/* The same of all groups over an endpoint that have failed. */
+void ko_group_write_failures(struct ko_endpoint *endpoint);
+
 /* Looks in the store whether another rank has failed this group, and then fails it here too; for
  * waits that no link could end. KOLO_OK, or the group's error. */
 int ko_group_check_store(kolo_group *group);
@@ -180,6 +183,10 @@ int ko_group_check_store(kolo_group *group);
  * have ended because of another one. peer: the rank, of which the store may know why it has failed
  * elsewhere; -1: any of the others, of a loss. */
 int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text);
+
+/* Puts the reason first that a peer, or (-1) the first of the others that has one, had for going or
+ * staying away: the loss of the store, or another group's failure. */
+void ko_group_find_reason(kolo_group *group, int peer, char text[KO_ERROR_TEXT]);
 
 /* The same of a loss that no one rank stands for. */
 int ko_group_fail_lost(kolo_group *group, const char *text);

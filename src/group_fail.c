@@ -89,6 +89,17 @@ void ko_group_write_failure(kolo_group *group)
     pthread_mutex_unlock(&group->writing);
 }
 
+/* Who is told that a group was freed looks for a reason, which another group may be: the thread
+ * that has failed that one may not have come to writing it yet. */
+void ko_group_write_failures(struct ko_endpoint *endpoint)
+{
+    pthread_mutex_lock(&endpoint->groups_lock);
+    for (kolo_group *group = endpoint->groups; group; group = group->next)
+        if (ko_group_has_failed(group))
+            ko_group_write_failure(group);
+    pthread_mutex_unlock(&endpoint->groups_lock);
+}
+
 static bool names_rank(const char *text)
 {
     while ((text = strstr(text, "rank"))) {
@@ -202,16 +213,23 @@ int ko_group_check_store(kolo_group *group)
     return ko_group_check(group);
 }
 
-/* The rank of this group that serves the store, if the store has gone; else -1. */
+/* That a rank has gone, as the store has that it serves. */
+static bool has_lost_server(const kolo_group *group)
+{
+    const struct ko_endpoint *endpoint = group->endpoint;
+
+    return atomic_load(&endpoint->store_is_lost) && endpoint->store_rank >= 0 &&
+           endpoint->store_rank != endpoint->rank;
+}
+
+/* That rank, if it is of this group; else -1. */
 static int lost_server(const kolo_group *group)
 {
     const struct ko_endpoint *endpoint = group->endpoint;
 
-    if (!atomic_load(&endpoint->store_is_lost) || endpoint->store_rank < 0)
-        return -1;
-    for (int r = 0; r < group->size; r++)
+    for (int r = 0; r < group->size && has_lost_server(group); r++)
         if (group->world_ranks[r] == endpoint->store_rank)
-            return r == group->rank ? -1 : r;
+            return r;
     return -1;
 }
 
@@ -243,11 +261,25 @@ static bool put_reason_first(kolo_group *group, int peer, char text[KO_ERROR_TEX
     return true;
 }
 
-/* The reason of the peer, or (-1) of the first of the others that has one. */
-static void find_reason(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
+/* Who is not of this group is no reason for it to fail, but may be one for a rank that is. */
+static void put_server_first(const kolo_group *group, char text[KO_ERROR_TEXT])
+{
+    char whole[KO_ERROR_TEXT];
+
+    snprintf(whole, sizeof whole,
+             "rank %d of the world, which serves the store, was lost; then %.300s",
+             group->endpoint->store_rank, text);
+    memcpy(text, whole, sizeof whole);
+}
+
+void ko_group_find_reason(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
 {
     const int end = peer < 0 ? group->size : peer + 1;
 
+    if (has_lost_server(group)) {
+        put_server_first(group, text);
+        return;
+    }
     for (int r = peer < 0 ? 0 : peer; r < end; r++)
         if (r != group->rank && put_reason_first(group, r, text))
             return;
@@ -265,7 +297,7 @@ int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text)
     if (err)
         return err;
     if (peer >= 0 || status == KOLO_E_PEER_LOST)
-        find_reason(group, peer, copy);
+        ko_group_find_reason(group, peer, copy);
     return ko_group_fail(group, status, copy);
 }
 

@@ -228,6 +228,7 @@ static int fail_first(const struct barrier *barrier, int rank, bool is_ended)
             "%s has not come to the monitored barrier within %d ms; whether others have is not "
             "known, wait_all asks",
             who, barrier->timeout_ms);
+    ko_group_find_reason(barrier->group, rank, text);
     return give_up(barrier, is_ended ? KOLO_E_PEER_LOST : KOLO_E_TIMEOUT, text);
 }
 
@@ -247,6 +248,11 @@ static int fail_listed(const struct barrier *barrier, const bool *is_missing, co
              "%d of %d ranks have not come to the monitored barrier within %d ms: rank %s%s%s",
              count, n, barrier->timeout_ms, missing,
              nended ? "; have ended, or freed their groups: rank " : "", ended);
+    for (int r = 0; r < n; r++)
+        if (is_missing[r]) {
+            ko_group_find_reason(barrier->group, r, text);
+            break;
+        }
     return give_up(barrier, KOLO_E_TIMEOUT, text);
 }
 
@@ -276,6 +282,13 @@ static int fail_missing(const struct barrier *barrier)
 
 /* ---- the barrier ------------------------------------------------------------------------- */
 
+/* Whether it is waited for in vain; who wants a whole list waits for the others all the same. */
+static bool has_ended(const struct barrier *barrier, int rank)
+{
+    return !barrier->wait_all &&
+           ko_endpoint_has_ended(barrier->group->endpoint, barrier->group->world_ranks[rank]);
+}
+
 /* As rank 0 does, in the order of the ranks. */
 static int await_rank(const struct barrier *barrier, int rank, const ko_deadline *deadline)
 {
@@ -283,9 +296,7 @@ static int await_rank(const struct barrier *barrier, int rank, const ko_deadline
 
     while ((err = await_word(barrier, rank, deadline)) == KO_AGAIN) {
         const bool is_late = ko_deadline_passed(deadline);
-        const bool is_ended =
-            !barrier->wait_all &&
-            ko_endpoint_has_ended(barrier->group->endpoint, barrier->group->world_ranks[rank]);
+        const bool is_ended = has_ended(barrier, rank);
 
         if (is_late && barrier->wait_all)
             return fail_missing(barrier);
@@ -311,20 +322,34 @@ static int gather_all(const struct barrier *barrier)
     return KOLO_OK;
 }
 
+static int fail_without_verdict(const struct barrier *barrier, bool is_ended)
+{
+    char who[160], text[KO_ERROR_TEXT];
+
+    ko_group_describe_rank(barrier->group, 0, who, sizeof who);
+    if (is_ended)
+        snprintf(text, sizeof text,
+                 "%s came to the monitored barrier, but its process has ended, or it has freed its "
+                 "groups, without saying that all have come",
+                 who);
+    else
+        snprintf(text, sizeof text,
+                 "%s has come to the monitored barrier, but did not say within %d ms that all have",
+                 who, barrier->timeout_ms + VERDICT_MS);
+    ko_group_find_reason(barrier->group, 0, text);
+    return give_up(barrier, is_ended ? KOLO_E_PEER_LOST : KOLO_E_TIMEOUT, text);
+}
+
 static int await_verdict(const struct barrier *barrier)
 {
     const ko_deadline deadline = ko_deadline_in(barrier->timeout_ms + VERDICT_MS);
-    char text[KO_ERROR_TEXT];
+    bool is_ended = false;
     int err;
 
     while ((err = await_word(barrier, ALL, &deadline)) == KO_AGAIN) {
-        if (!ko_deadline_passed(&deadline))
-            continue;
-        snprintf(text, sizeof text,
-                 "rank 0 has come to the monitored barrier, but did not say within %d ms that all "
-                 "have",
-                 barrier->timeout_ms + VERDICT_MS);
-        return give_up(barrier, KOLO_E_TIMEOUT, text);
+        if (is_ended || ko_deadline_passed(&deadline))
+            return fail_without_verdict(barrier, is_ended);
+        is_ended = has_ended(barrier, 0); /* which it may be behind its word */
     }
     return err ? err : take_verdict(barrier);
 }
@@ -337,10 +362,14 @@ static int await_rank_0(const struct barrier *barrier)
     int err;
 
     while ((err = await_word(barrier, 0, &deadline)) == KO_AGAIN) {
+        const bool is_late = ko_deadline_passed(&deadline), is_ended = has_ended(barrier, 0);
+
         err = has_come(barrier, ALL, &is_over);
         if (err || is_over)
             return err;
-        if (ko_deadline_passed(&deadline))
+        if (is_ended)
+            return fail_first(barrier, 0, true);
+        if (is_late)
             return fail_missing(barrier);
     }
     return err;

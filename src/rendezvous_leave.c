@@ -187,7 +187,9 @@ void ko_world_leave(struct ko_world *world, struct ko_endpoint *endpoint, int st
     err = status ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;
     if (world->is_own && !err)
         err = say_left(world, &leaving.left);
-    if (world->has_server && world->rank == 0 && !err)
+    if (world->has_server && world->rank == 0 && !err) {
+        ko_endpoint_leave_early(endpoint);
         wait_for_leavers(&leaving);
+    }
     ko_world_free(world);
 }

@@ -51,6 +51,9 @@ int ko_socket_connect(const char *host, int port, const ko_deadline *deadline, i
 int ko_socket_connect_unless(const char *host, int port, const ko_deadline *deadline,
                              const atomic_bool *is_stopped, int *fd);
 
+/* Whether all of a host's addresses say at once that nobody listens at the port. */
+bool ko_socket_is_refused(const char *host, int port);
+
 /* Until ms have passed, or a little after another thread has set *is_stopped (NULL: none will). */
 void ko_socket_pause(int ms, const atomic_bool *is_stopped);
 

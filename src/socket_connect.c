@@ -269,6 +269,25 @@ int ko_socket_race(const struct addrinfo *list, const ko_deadline *limit, int *f
     return race_of(&race, list, limit, fd, cause, cap);
 }
 
+bool ko_socket_is_refused(const char *host, int port)
+{
+    const ko_deadline soon = ko_deadline_in(HASTY_MS);
+    struct race race = {0};
+    struct addrinfo *list;
+    bool is_refused = true;
+    int fd = -1;
+
+    if (ko_look_up(host, port, 0, &soon, &list))
+        return false;
+    line_up(&race, list);
+    if (!run_race(&race, &soon, &fd))
+        close(fd);
+    freeaddrinfo(list);
+    for (int i = 0; i < race.nracers; i++)
+        is_refused = is_refused && race.racers[i].error == ECONNREFUSED;
+    return fd < 0 && is_refused;
+}
+
 /* What has failed for want of time says less than the failure before it. */
 static void note_cause(struct search *search, bool is_hasty, const char *cause)
 {

@@ -442,7 +442,8 @@ static int learn_late(struct ko_client *client, const struct ko_request *request
     return fail_lacking(client, request);
 }
 
-/* If the time to do it is over and the call's own is not, the server is lost. */
+/* If the time to do it is over and the call's own is not, the server is lost; or if nobody listens
+ * there any more. */
 static int connect_again(struct ko_client *client, const ko_deadline *deadline)
 {
     ko_deadline soon = ko_deadline_within(deadline, RECONNECT_MS);
@@ -450,7 +451,8 @@ static int connect_again(struct ko_client *client, const ko_deadline *deadline)
 
     if (!err || err == KOLO_E_ABORTED)
         return err;
-    if (err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline))
+    if (err == KOLO_E_TIMEOUT &&
+        (!ko_deadline_passed(deadline) || ko_socket_is_refused(client->host, client->port)))
         err = KOLO_E_PEER_LOST;
     return ko_client_fail_with(client, err, "connecting again after a call that failed");
 }

@@ -346,17 +346,63 @@ static int one_dies(kolo_group *group, void *argument)
                         "cannot come to the monitored barrier: its process has");
 }
 
+static void *die_soon(void *argument)
+{
+    ranks_nap_ms(300);
+    raise(SIGKILL);
+    return argument;
+}
+
+/* Rank 0 of a group, which is not rank 0 of the world, waits for the last of it, and dies: before
+ * it has come, or since (*argument). */
+static int rank_0_dies(kolo_group *world, void *argument)
+{
+    static const int members[] = {1, 2, 0};
+    const int has_come = *(const int *)argument, rank = kolo_group_rank(world);
+    const char *what = has_come ? "came to the monitored barrier, but its process has ended"
+                                : "cannot come to the monitored barrier: its process has ended";
+    const int64_t began_ns = ko_now_ns();
+    kolo_group *group;
+    pthread_t thread;
+    int failed = 0;
+
+    if (kolo_group_new(world, members, 3, &group) || ranks_let_be_last(world, 1))
+        return ranks_fail("a group");
+    if (rank == 1 && (!has_come || pthread_create(&thread, NULL, die_soon, NULL)))
+        die_soon(NULL);
+    if (rank) {
+        const int err = kolo_monitored_barrier(group, 15000, 0);
+
+        failed = ranks_expect_soon(began_ns, err, KOLO_E_PEER_LOST, "rank 0 (rank 1 of the world") |
+                 ranks_expect(err, KOLO_E_PEER_LOST, what);
+    } else {
+        failed = ranks_expect(kolo_recv(group, NULL, 0, KOLO_UINT8, 1, 0), KOLO_E_PEER_LOST, what);
+    }
+    kolo_group_free(group);
+    return failed;
+}
+
+static void rank_0_may_die(void **state)
+{
+    (void)state;
+    set_variables();
+    for (int has_come = 0; has_come < 2; has_come++)
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1},
+                                   rank_0_dies, &has_come),
+                         0);
+}
+
 static int end_of_test[2]; /* a pipe */
 
-/* Rank 1 has done with the group, and its process stays until rank 0 says that it may go. */
+/* One of two has done with the group, and its process stays until the other says that it may go. */
 static int one_leaves(kolo_group *group, void *argument)
 {
+    const int *leaver = argument;
     const int64_t began_ns = ko_now_ns();
     int failed;
     char byte;
 
-    (void)argument;
-    if (kolo_group_rank(group) == 1) {
+    if (kolo_group_rank(group) == *leaver) {
         kolo_group_free(group);
         _exit(read(end_of_test[0], &byte, 1) != 1);
     }
@@ -372,8 +418,9 @@ static void who_has_left_is_not_waited_for(void **state)
     (void)state;
     set_variables();
     assert_int_equal(pipe(end_of_test), 0);
-    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, one_leaves, NULL),
-                     0);
+    for (int leaver = 0; leaver < 2; leaver++)
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 2}, one_leaves, &leaver), 0);
     close(end_of_test[0]);
     close(end_of_test[1]);
 }
@@ -413,6 +460,7 @@ int main(void)
         cmocka_unit_test(rank_0_may_be_late),
         cmocka_unit_test(all_hear_the_same),
         cmocka_unit_test(dead_ranks_are_named),
+        cmocka_unit_test(rank_0_may_die),
         cmocka_unit_test(who_has_left_is_not_waited_for),
         cmocka_unit_test(wrong_arguments_are_named),
     };

@@ -9,32 +9,40 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
 enum { LAST = 2 };
 
-/* What rank 1 does once it has failed in the world: it frees its groups, or ends at once. */
+/* What rank 0 or 1 does once it has failed in the world: it frees its groups, or ends at once. */
 struct going {
+    int rank;
     bool is_met, is_sudden;
-    bool is_for_any; /* rank 0 waits for a message of any rank */
+    bool is_for_any; /* the other waits for a message of any rank */
 };
 
 static int fail_in_the_world(kolo_group *world, const struct going *going)
 {
-    const int failed = ranks_expect(kolo_barrier(world), KOLO_E_PEER_LOST, "rank 2 (");
+    char byte;
+    const int err = kolo_recv(world, &byte, 1, KOLO_UINT8, LAST, 0);
+    const int failed = ranks_expect(err, KOLO_E_PEER_LOST, "rank 2 (");
 
     return !failed && going->is_sudden ? raise(SIGKILL) : failed;
 }
 
-static int wait_in_vain(kolo_group *pair, bool is_for_any)
+/* In the pair the ranks have each other's numbers. */
+static int wait_in_vain(kolo_group *pair, const struct going *going)
 {
-    char byte;
-    const int err = kolo_recv(pair, &byte, 1, KOLO_UINT8, is_for_any ? KOLO_ANY_RANK : 0, 0);
+    const int peer = 1 - going->rank;
+    char byte, reason[80], then[80];
+    int err;
 
-    return ranks_expect(err, KOLO_E_PEER_LOST, "another group of rank 0's failed: rank 2 (") ||
-           (!is_for_any &&
-            ranks_expect(err, KOLO_E_PEER_LOST, "; then rank 0 (rank 1 of the world, "));
+    snprintf(reason, sizeof reason, "another group of rank %d's failed: rank 2 (", peer);
+    snprintf(then, sizeof then, "; then rank %d (rank %d of the world, ", peer, going->rank);
+    err = kolo_recv(pair, &byte, 1, KOLO_UINT8, going->is_for_any ? KOLO_ANY_RANK : peer, 0);
+    return ranks_expect(err, KOLO_E_PEER_LOST, reason) ||
+           (!going->is_for_any && ranks_expect(err, KOLO_E_PEER_LOST, then));
 }
 
 /* Ranks 0 and 1 of the world have a group in which they are ranks 1 and 0. */
@@ -51,22 +59,26 @@ static int miss_who_failed_elsewhere(kolo_group *world, void *argument)
         return raise(SIGKILL);
     if (going->is_met && ranks_exchange(pair))
         return ranks_fail("bytes");
-    failed = rank == 1 ? fail_in_the_world(world, going) : wait_in_vain(pair, going->is_for_any);
+    failed = rank == going->rank ? fail_in_the_world(world, going) : wait_in_vain(pair, going);
     kolo_group_free(pair);
     return failed;
 }
 
+/* Rank 0 serves the store: it stays for those who still miss it. */
 static void who_is_lost_had_a_reason(void **state)
 {
     static const char *const transports[] = {"shm", "tcp", "rdma"};
 
     (void)state;
-    for (int i = 0; i < 24; i++) {
-        struct going going = {.is_met = i & 1, .is_sudden = i & 2, .is_for_any = i & 4};
+    for (int i = 0; i < 48; i++) {
+        struct going going = {
+            .rank = i & 1, .is_met = i & 2, .is_for_any = i & 4, .is_sudden = i & 8};
         const struct ranks ranks = {
             .kind = RANKS_PROCESSES, .n = 3, .tolerated = going.is_sudden ? 2 : 1};
 
-        letters_set(transports[i >> 3], false);
+        if (going.is_sudden && going.rank == 0)
+            continue; /* the store would go with it */
+        letters_set(transports[i >> 4], false);
         assert_int_equal(ranks_run(&ranks, miss_who_failed_elsewhere, &going), 0);
     }
 }
@@ -109,10 +121,49 @@ static void who_is_late_had_a_reason(void **state)
     assert_int_equal(ranks_run_all_ways(2, miss_who_has_failed_and_stays), 0);
 }
 
+/* Rank 0 dies, which serves the store; the others have a group of their own, in which one of them
+ * waits for the other, which has failed in the world. */
+static int miss_who_missed_the_server(kolo_group *world, void *argument)
+{
+    const int members[] = {1, 2}, rank = kolo_group_rank(world);
+    kolo_group *pair;
+    char byte;
+    int failed;
+
+    (void)argument;
+    if (kolo_group_new(world, members, 2, &pair) || (pair && ranks_exchange(pair)) ||
+        ranks_let_be_last(world, 0))
+        return ranks_fail("a group of two");
+    if (rank == 0)
+        return raise(SIGKILL);
+    if (rank == 1)
+        failed = ranks_expect(kolo_recv(world, &byte, 1, KOLO_UINT8, 0, 0), KOLO_E_PEER_LOST,
+                              "rank 0 (");
+    else
+        failed = ranks_expect(
+            kolo_recv(pair, &byte, 1, KOLO_UINT8, 0, 0), KOLO_E_PEER_LOST,
+            "rank 0 of the world, which serves the store, was lost; then rank 0 (rank 1 of ");
+    kolo_group_free(pair);
+    return failed;
+}
+
+static void who_is_lost_had_lost_the_server(void **state)
+{
+    static const char *const transports[] = {"shm", "tcp", "rdma"};
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3, .tolerated = 1};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        letters_set(transports[i], false);
+        assert_int_equal(ranks_run(&ranks, miss_who_missed_the_server, NULL), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_is_lost_had_a_reason),
-                                       cmocka_unit_test(who_is_late_had_a_reason)};
+                                       cmocka_unit_test(who_is_late_had_a_reason),
+                                       cmocka_unit_test(who_is_lost_had_lost_the_server)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

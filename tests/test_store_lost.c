@@ -53,7 +53,7 @@ static void test_server_is_killed(void **state)
     pthread_join(killer, NULL);
     assert_int_equal(waitpid(child, NULL, 0), child);
     kolo_store_set_timeout(store, 200);
-    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_E_TIMEOUT); /* nobody there */
+    assert_int_equal(kolo_store_set(store, "k", text("v")), KOLO_E_PEER_LOST); /* nobody there */
     assert_non_null(strstr(kolo_last_error(), where));
     assert_non_null(strstr(kolo_last_error(), "tried"));
     kolo_store_set_timeout(store, 600000); /* a server that is gone is not waited for so long */
