@@ -88,13 +88,14 @@ static int take_rank(struct ko_world *world, const ko_deadline *deadline)
     return err;
 }
 
-/* Joining needs nobody but the store before all have come: its loss is that of its server. */
+/* Joining needs nobody but the store, whose loss is that of its server, unless the store tells of
+ * another's. */
 static int blame_server(const struct ko_world *world, int err)
 {
     char cause[KO_ERROR_TEXT];
 
     if ((err != KOLO_E_PEER_LOST && err != KOLO_E_TIMEOUT) || !world->has_server ||
-        world->rank == 0)
+        world->rank == 0 || world->has_lost_one)
         return err;
     snprintf(cause, sizeof cause, "%s", kolo_last_error());
     return ko_fail(err, "rank 0, which serves the store, was lost while rank %d joined: %.400s",
@@ -108,6 +109,8 @@ static int join_others(struct ko_world *world, const ko_deadline *deadline,
     kolo_store *own_keys = NULL;
     int err = take_rank(world, deadline);
 
+    if (!err && world->has_server && world->rank != 0)
+        err = ko_world_leave_will(world);
     if (!err)
         err = ko_store_clone(world->keys, &own_keys);
     if (!err)

@@ -165,8 +165,16 @@ static int name_missing(struct ko_world *world, const ko_deadline *deadline)
 
 /* ---- the verdict ---------------------------------------------------------------------------- */
 
-/* What stands under "all": one of these, and after the second and third a sentence. */
-enum verdict { JOINED = '1', TIMED_OUT = 'T', REFUSED = 'R', OVER = 'O' };
+/* What stands under "all": one of these, and after all but the first and the last a sentence that
+ * ends with a zero, behind which wills may stand. */
+enum verdict { JOINED = '1', TIMED_OUT = 'T', REFUSED = 'R', LOST = 'L', OVER = 'O' };
+
+static int status_of(char verdict)
+{
+    if (verdict == REFUSED)
+        return KOLO_E_INVALID;
+    return verdict == LOST ? KOLO_E_PEER_LOST : KOLO_E_TIMEOUT;
+}
 
 static int read_verdict(const char *value, size_t nbytes)
 {
@@ -174,7 +182,7 @@ static int read_verdict(const char *value, size_t nbytes)
         return KOLO_OK;
     if (nbytes > 0 && value[0] == OVER)
         return KO_AGAIN;
-    return ko_fail(nbytes > 0 && value[0] == REFUSED ? KOLO_E_INVALID : KOLO_E_TIMEOUT, "%.*s",
+    return ko_fail(status_of(nbytes > 0 ? *value : TIMED_OUT), "%.*s",
                    nbytes > 0 ? (int)(nbytes - 1) : 0, value + 1);
 }
 
@@ -204,7 +212,17 @@ static void propose(struct ko_world *world, enum verdict verdict, const char *se
 
     snprintf(text, sizeof text, "%c%s", verdict, sentence);
     (void)say_first(world->keys, world->has_rounds ? "proposed" : "all",
-                    (kolo_bytes){text, strlen(text)});
+                    (kolo_bytes){text, strlen(text) + 1});
+}
+
+int ko_world_leave_will(struct ko_world *world)
+{
+    char place[136], text[KO_ERROR_TEXT];
+
+    say_place(world, place, sizeof place);
+    snprintf(text, sizeof text, "%crank %d (%s) ended, or gave up, before all %d ranks had joined",
+             LOST, world->rank, place, world->size);
+    return ko_store_will(world->keys, "all", (kolo_bytes){text, strlen(text) + 1});
 }
 
 static int take_verdict(struct ko_world *world)
@@ -220,6 +238,7 @@ static int take_verdict(struct ko_world *world)
     else
         err = read_verdict(value, nbytes);
     kolo_free(value);
+    world->has_lost_one = err == KOLO_E_PEER_LOST;
     return err;
 }
 
@@ -354,7 +373,7 @@ static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
         err = take_verdict(world);
     else if (err == KOLO_E_TIMEOUT)
         err = give_up(world, deadline);
-    if (err == KOLO_E_TIMEOUT || err == KOLO_E_INVALID)
+    if (err == KOLO_E_TIMEOUT || err == KOLO_E_INVALID || world->has_lost_one)
         leave_unmet(world, err == KOLO_E_INVALID);
     return err;
 }

@@ -29,6 +29,7 @@ struct ko_world {
     bool is_kept_here;     /* the store, at an address of the loopback */
     bool may_meet_earlier; /* at an address that an earlier group has used too */
     bool has_rounds;       /* the store outlives groups: see rendezvous_rounds.c */
+    bool has_lost_one;     /* of the ranks, before all had come */
     bool is_in_file;       /* the store, which is this job's then */
     int64_t round, stale;  /* this one, and the last that is known to be none of ours */
     int rank, size;
@@ -38,9 +39,13 @@ struct ko_world {
     struct ko_world *next;
 };
 
+/* Where rank 0 serves the store, for the others, before they come: if this rank's connection ends
+ * before all have come, that is the verdict. */
+int ko_world_leave_will(struct ko_world *world);
+
 /* Says that this rank has come, and waits for the others; KOLO_E_TIMEOUT names those who have not,
- * KOLO_E_INVALID two that differ in the size of the world or in what all have to set alike, on all
- * ranks that wait. */
+ * KOLO_E_PEER_LOST with has_lost_one one that has ended, KOLO_E_INVALID two that differ in the size
+ * of the world or in what all have to set alike, on all ranks that wait. */
 int ko_world_meet(struct ko_world *world, const ko_deadline *deadline);
 
 /* Opens world->keys, those of a round under the prefix: on rank 0 of a new one, elsewhere of one

@@ -385,14 +385,14 @@ static void a_job_that_timed_out_does_not_disturb(void **state)
 }
 
 /* A process that joins and is killed while it waits. */
-static void kill_waiting(const char *url, int rank)
+static void kill_waiting(const char *url, int rank, int size)
 {
     struct joiner joiner = {.timeout_ms = PATIENCE_MS};
     pid_t child = fork();
 
     assert_true(child >= 0);
     if (child == 0) {
-        snprintf(joiner.url, sizeof joiner.url, "%s?rank=%d&world_size=2", url, rank);
+        snprintf(joiner.url, sizeof joiner.url, "%s?rank=%d&world_size=%d", url, rank, size);
         join_by_url(&joiner);
         _exit(0);
     }
@@ -413,7 +413,7 @@ static void a_job_that_was_killed_does_not_disturb(void **state)
         for (int killed = 0; killed < 2; killed++)
             for (int first = 0; first < 2; first++) {
                 choose_place((enum place)place, url, &agent);
-                kill_waiting(url, killed);
+                kill_waiting(url, killed, 2);
                 start(&joiners[first], url, first, 2, PATIENCE_MS);
                 ranks_nap_ms(SHORT_MS);
                 start(&joiners[!first], url, !first, 2, PATIENCE_MS);
@@ -421,6 +421,31 @@ static void a_job_that_was_killed_does_not_disturb(void **state)
                     expect(&joiners[r], 0, "");
                 kolo_store_close(agent);
             }
+}
+
+static void a_rank_that_ends_is_not_waited_for(void **state)
+{
+    struct joiner joiners[3];
+    kolo_store *agent;
+    int64_t began_ns;
+    char url[200];
+
+    (void)state;
+    for (int has_come = 0; has_come < 2; has_come++) { /* rank 2, before rank 1 ends */
+        began_ns = ko_now_ns();
+        choose_place(AT_RANK0, url, &agent);
+        start(&joiners[0], url, 0, 4, PATIENCE_MS);
+        if (has_come)
+            start(&joiners[2], url, 2, 4, PATIENCE_MS);
+        kill_waiting(url, 1, 4);
+        if (!has_come)
+            start(&joiners[2], url, 2, 4, PATIENCE_MS);
+        for (int r = 0; r < 3; r += 2) {
+            expect(&joiners[r], KOLO_E_PEER_LOST, "rank 1 (");
+            assert_non_null(strstr(joiners[r].text, ") ended, or gave up, before all 4 ranks had"));
+        }
+        assert_true((ko_now_ns() - began_ns) / 1000000 < PATIENCE_MS / 2);
+    }
 }
 
 static void a_rank_without_rank_0_says_so(void **state)
@@ -570,6 +595,7 @@ int main(void)
         cmocka_unit_test(jobs_of_all_sizes_follow_one_another),
         cmocka_unit_test(a_job_that_timed_out_does_not_disturb),
         cmocka_unit_test(a_job_that_was_killed_does_not_disturb),
+        cmocka_unit_test(a_rank_that_ends_is_not_waited_for),
         cmocka_unit_test(a_rank_without_rank_0_says_so),
         cmocka_unit_test(a_roster_says_from_where),
         cmocka_unit_test(joining_twice_is_told),
