@@ -17,7 +17,8 @@
 
 enum {
     LEAVE_JOIN_MS = 1000,
-    FIRST_SAID_MS = 500, /* who has come, at the level INFO */
+    LEAVE_LOST_MS = 10000, /* in which the others, started at about the same time, may come */
+    FIRST_SAID_MS = 500,   /* who has come, at the level INFO */
     SAID_AGAIN_MS = 3000
 };
 
@@ -321,21 +322,34 @@ static int check_alike(struct ko_world *world)
     return err;
 }
 
-/* The rank that serves the store gives the others, if they still live, the time to read; and if
- * they are to hear of a refusal, the time to come. */
-static void leave_unmet(struct ko_world *world, bool is_refused)
+/* Whom the rank that serves the store waits for, to read the verdict: with a refusal or a loss
+ * those too who have yet to come, and would look for the store until their time-outs. */
+struct audience {
+    int64_t size; /* with this rank; 0: those who have come */
+    int limit_ms;
+};
+
+static struct audience audience_of(const struct ko_world *world, int err)
 {
-    ko_deadline deadline = ko_deadline_in(LEAVE_JOIN_MS);
+    if (world->has_lost_one)
+        return (struct audience){world->size - 1, LEAVE_LOST_MS};
+    return (struct audience){err == KOLO_E_INVALID ? world->size : 0, LEAVE_JOIN_MS};
+}
+
+static void leave_unmet(struct ko_world *world, int status)
+{
+    struct audience audience = audience_of(world, status);
+    ko_deadline deadline = ko_deadline_in(audience.limit_ms);
     const struct timespec nap = {.tv_nsec = 2000000};
     char text[KO_ERROR_TEXT];
-    int64_t left = 0, come = world->size;
+    int64_t left = 0;
     int err;
 
     ko_error_keep(text);
     err = kolo_store_add(world->keys, "left", 1, &left);
-    if (!err && !is_refused)
-        err = kolo_store_add(world->keys, "come", 0, &come);
-    while (world->has_server && world->rank == 0 && !err && left < come &&
+    if (!err && !audience.size)
+        err = kolo_store_add(world->keys, "come", 0, &audience.size);
+    while (world->has_server && world->rank == 0 && !err && left < audience.size &&
            !ko_deadline_passed(&deadline)) {
         nanosleep(&nap, NULL);
         err = kolo_store_add(world->keys, "left", 0, &left);
@@ -355,7 +369,7 @@ static int refuse(struct ko_world *world, const ko_deadline *deadline)
     if (!err)
         err = take_verdict(world);
     if (err == KOLO_E_INVALID)
-        leave_unmet(world, true);
+        leave_unmet(world, err);
     return err == KO_AGAIN || err == KOLO_E_INVALID ? err : ko_fail_again(KOLO_E_INVALID, text);
 }
 
@@ -374,7 +388,7 @@ static int wait_for_all(struct ko_world *world, const ko_deadline *deadline)
     else if (err == KOLO_E_TIMEOUT)
         err = give_up(world, deadline);
     if (err == KOLO_E_TIMEOUT || err == KOLO_E_INVALID || world->has_lost_one)
-        leave_unmet(world, err == KOLO_E_INVALID);
+        leave_unmet(world, err);
     return err;
 }
 
