@@ -8,13 +8,10 @@
 #include "poller.h"
 #include "socket.h"
 #include "status.h"
-#include "unix_socket.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-enum { LOOK_MS = 20 }; /* between two looks of who waits for others to connect */
 
 /* ---- where they are -------------------------------------------------------------------------- */
 
@@ -122,31 +119,13 @@ int ko_gpu_pieces_hand(const struct ko_gpu_pieces *pieces, int fd, const ko_dead
     return err;
 }
 
-/* The next connection. */
-static int accept_one(int listener, const ko_deadline *deadline, ko_gpu_look *look, void *owner,
-                      int *fd)
-{
-    int err = ko_socket_accept(listener, fd);
-
-    while (err == KO_AGAIN) {
-        const ko_deadline soon = ko_deadline_within(deadline, LOOK_MS);
-
-        err = ko_socket_wait(listener, KO_POLL_IN, &soon);
-        if (err == KOLO_E_TIMEOUT && !ko_deadline_passed(deadline))
-            err = look ? look(owner) : KOLO_OK;
-        if (!err)
-            err = ko_socket_accept(listener, fd);
-    }
-    return err;
-}
-
 int ko_gpu_pieces_serve(struct ko_gpu_pieces *pieces, int nprocesses, const ko_deadline *deadline,
-                        ko_gpu_look *look, void *owner)
+                        ko_unix_look *look, void *owner)
 {
     int fd, err = KOLO_OK;
 
     for (int served = 0; served < nprocesses && !err;) {
-        err = accept_one(pieces->listener, deadline, look, owner, &fd);
+        err = ko_unix_accept(pieces->listener, deadline, look, owner, &fd);
         if (err == KOLO_E_TIMEOUT)
             err =
                 ko_fail(err, "%d of %d processes have come within %d ms for what names GPU memory",

@@ -7,8 +7,8 @@
 #ifndef KO_GPU_PIECES_H
 #define KO_GPU_PIECES_H
 
-#include "clock.h"
 #include "cuda_driver.h"
+#include "unix_socket.h"
 
 enum { KO_GPU_MOST_PIECES = 256 };
 
@@ -52,12 +52,9 @@ void ko_gpu_pieces_free(struct ko_gpu_pieces *pieces);
 /* Hands them to a process that has connected. */
 int ko_gpu_pieces_hand(const struct ko_gpu_pieces *pieces, int fd, const ko_deadline *deadline);
 
-/* Called now and then by who waits for others to connect; an error ends the wait. */
-typedef int ko_gpu_look(void *owner);
-
 /* Hands them to as many processes as that. look may be NULL. */
 int ko_gpu_pieces_serve(struct ko_gpu_pieces *pieces, int nprocesses, const ko_deadline *deadline,
-                        ko_gpu_look *look, void *owner);
+                        ko_unix_look *look, void *owner);
 
 /* Gets another process's pieces, which are total bytes, and gives them addresses here. */
 int ko_gpu_pieces_import(const struct ko_cuda *cuda, const char *name, uint64_t total,

@@ -416,7 +416,7 @@ bool ko_gpu_share_is_handed(const struct ko_gpu_place *place)
 }
 
 int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *place,
-                       const ko_deadline *deadline, ko_gpu_look *look, void *owner)
+                       const ko_deadline *deadline, ko_unix_look *look, void *owner)
 {
     struct known *known = find(share->mine, place->id, place->nbytes);
     int nothers = 0, err;

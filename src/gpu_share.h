@@ -107,7 +107,7 @@ int ko_gpu_share_describe(struct ko_gpu_share *share, uint32_t to, const void *b
  * of other processes, who then ask whether they reach it (gpu_pieces.h). */
 bool ko_gpu_share_is_handed(const struct ko_gpu_place *place);
 int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *place,
-                       const ko_deadline *deadline, ko_gpu_look *look, void *owner);
+                       const ko_deadline *deadline, ko_unix_look *look, void *owner);
 
 /* Whether a rank could reach what this one has described so, by all that is known here. */
 bool ko_gpu_share_is_open_to(const struct ko_gpu_share *share, int rank,

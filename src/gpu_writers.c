@@ -119,16 +119,10 @@ int ko_gpu_writers_hand(struct ko_gpu_writers *writers, int nprocesses, const ko
     int fd, err = KOLO_OK;
 
     for (int handed = 0; handed < nprocesses && !err;) {
-        if (ko_deadline_passed(deadline)) { /* of strangers there may be any number */
-            err = ko_fail(KOLO_E_TIMEOUT, "%d of %d processes have asked who writes on a GPU",
-                          handed, nprocesses);
-            break;
-        }
-        err = ko_socket_accept(writers->fd, &fd);
-        if (err == KO_AGAIN) { /* short of descriptors */
-            err = ko_socket_wait(writers->fd, KO_POLL_IN, deadline);
-            continue;
-        }
+        err = ko_unix_accept(writers->fd, deadline, NULL, NULL, &fd);
+        if (err == KOLO_E_TIMEOUT)
+            err = ko_fail(err, "%d of %d processes have asked who writes on a GPU", handed,
+                          nprocesses);
         if (err)
             break;
         if (!ko_unix_check_user(fd)) { /* it fits into the socket; who has hung up needs none */

@@ -90,12 +90,13 @@ void ko_group_write_failure(kolo_group *group)
 }
 
 /* Who is told that a group was freed looks for a reason, which another group may be: the thread
- * that has failed that one may not have come to writing it yet. */
+ * that has failed that one may not have come to writing it yet. A store that does not answer is not
+ * waited for with each of them. */
 void ko_group_write_failures(struct ko_endpoint *endpoint)
 {
     pthread_mutex_lock(&endpoint->groups_lock);
     for (kolo_group *group = endpoint->groups; group; group = group->next)
-        if (ko_group_has_failed(group))
+        if (ko_group_has_failed(group) && ko_endpoint_may_ask(endpoint))
             ko_group_write_failure(group);
     pthread_mutex_unlock(&endpoint->groups_lock);
 }

@@ -3,6 +3,8 @@
 
 #include "descriptors.h"
 #include "fault.h"
+#include "poller.h"
+#include "socket.h"
 #include "status.h"
 
 #include <errno.h>
@@ -13,6 +15,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+enum { LOOK_MS = 20 }; /* between two looks of who waits for others to connect */
 
 /* An abstract address begins with a NUL and has no end mark: its length counts. */
 static socklen_t address_of(const char *name, struct sockaddr_un *address)
@@ -86,6 +90,23 @@ int ko_unix_connect(const char *name, int *fd_out)
     }
     *fd_out = fd;
     return KOLO_OK;
+}
+
+int ko_unix_accept(int listener, const ko_deadline *deadline, ko_unix_look *look, void *owner,
+                   int *fd)
+{
+    int err = KO_AGAIN;
+
+    while (err == KO_AGAIN && !ko_deadline_passed(deadline)) {
+        const ko_deadline soon = ko_deadline_within(deadline, LOOK_MS);
+
+        err = ko_socket_wait(listener, KO_POLL_IN, &soon);
+        if (err == KOLO_E_TIMEOUT)
+            err = look ? look(owner) : KOLO_OK;
+        if (!err)
+            err = ko_socket_accept(listener, fd);
+    }
+    return err == KO_AGAIN ? KOLO_E_TIMEOUT : err;
 }
 
 int ko_unix_check_user(int fd)
