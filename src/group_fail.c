@@ -228,7 +228,9 @@ static int lost_server(const kolo_group *group)
 {
     const struct ko_endpoint *endpoint = group->endpoint;
 
-    for (int r = 0; r < group->size && has_lost_server(group); r++)
+    if (!has_lost_server(group))
+        return -1;
+    for (int r = 0; r < group->size; r++)
         if (group->world_ranks[r] == endpoint->store_rank)
             return r;
     return -1;

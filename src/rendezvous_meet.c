@@ -101,19 +101,34 @@ static int await_and_say(struct ko_world *world, struct ko_roster *roster,
     }
 }
 
+/* Over a connection of its own: a server that does not answer within a pause loses that, and with
+ * the first one this rank's will would be done. */
+static int say_who_comes(struct ko_world *world, const ko_deadline *deadline)
+{
+    struct ko_world self = *world;
+    struct ko_roster roster;
+    int err;
+
+    if (ko_store_clone(world->keys, &self.keys))
+        return await_verdict(world, deadline);
+    if (ko_roster_open(world->size, &roster)) {
+        err = await_verdict(world, deadline);
+    } else {
+        err = await_and_say(&self, &roster, deadline);
+        ko_roster_close(&roster);
+    }
+    kolo_store_close(self.keys);
+    return err;
+}
+
 /* One rank of those whose log wants it says who has come: all others would ask the same. */
 static int await_others(struct ko_world *world, const ko_deadline *deadline)
 {
-    struct ko_roster roster;
     int64_t turn;
-    int err;
 
-    if (!ko_log_wants(KO_LOG_INFO) || kolo_store_add(world->keys, "saying", 1, &turn) || turn > 1 ||
-        ko_roster_open(world->size, &roster))
+    if (!ko_log_wants(KO_LOG_INFO) || kolo_store_add(world->keys, "saying", 1, &turn) || turn > 1)
         return await_verdict(world, deadline);
-    err = await_and_say(world, &roster, deadline);
-    ko_roster_close(&roster);
-    return err;
+    return say_who_comes(world, deadline);
 }
 
 /* A launcher may tell rank 0 "localhost" and the others where that is; or somebody all of them. */
