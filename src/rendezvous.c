@@ -302,6 +302,18 @@ static int join_at(const struct ko_placement *placement, int timeout_ms,
     }
 }
 
+/* Gives back err, with what was doubtful in the environment in the text: that may be why. */
+static int blame_doubt(const struct ko_placement *placement, int err)
+{
+    const int room = KO_ERROR_TEXT - (int)strlen(placement->warning) - (int)sizeof "; ";
+    char text[KO_ERROR_TEXT];
+
+    if (!err || !placement->warning[0])
+        return err;
+    ko_error_keep(text);
+    return ko_fail(err, "%.*s; %s", room, text, placement->warning);
+}
+
 static int join_by(const char *method, int timeout_ms, kolo_group **world)
 {
     struct ko_placement placement;
@@ -317,7 +329,7 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
     ko_log_set_rank(placement.rank);
     log_placement(&placement);
     ko_joins_say(&placement, KO_JOIN_WAITS);
-    err = join_at(&placement, timeout_ms, &deadline, world);
+    err = blame_doubt(&placement, join_at(&placement, timeout_ms, &deadline, world));
     ko_joins_say(&placement, err ? KO_JOIN_FAILED : KO_JOIN_DONE);
     return err;
 }

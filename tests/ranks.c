@@ -202,6 +202,14 @@ static int bind_free_port(int fd)
     return ntohs(address.sin_port);
 }
 
+void ranks_set_number(const char *name, int number)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", number);
+    setenv(name, text, 1);
+}
+
 int ranks_reserve_port(void)
 {
     static int reserved[RANKS_RESERVED_PORTS] = {0};

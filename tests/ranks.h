@@ -67,6 +67,9 @@ int ranks_expect_soon(int64_t began_ns, int err, int code, const char *text);
 int ranks_duplicate(kolo_group *group, kolo_group **duplicates, int n);
 void ranks_free_all(kolo_group **groups, int n);
 
+/* An environment variable. */
+void ranks_set_number(const char *name, int number);
+
 /* Ranks 0 and 1 send each other a byte: each has a link then, and nothing on its way. */
 int ranks_exchange(kolo_group *group);
 
