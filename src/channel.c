@@ -68,6 +68,8 @@ int ko_channel_part(struct ko_channel *channel)
 
     if (channel->number == KO_CHANNEL_COLLECTIVES && !channel->is_parting && check_unread(channel))
         return -1;
+    if (!channel->is_parting)
+        ko_channel_finish_answered(channel);
     for (int i = 0; channel->ports && i < channel->group->size; i++) {
         const struct ko_port *port = &channel->ports[i];
 
@@ -222,8 +224,13 @@ static int drive_messages(struct ko_channel *channel)
 
 /* ---- waiting ------------------------------------------------------------------------------- */
 
+/* What goes wrong in a link on the way is an error of the next look at it, if of any: until then
+ * the thread's text is to stay. */
 static void arm(struct ko_channel *channel)
 {
+    char text[KO_ERROR_TEXT];
+
+    ko_error_keep(text);
     for (int i = 0; i < channel->group->size; i++)
         if (channel->ports[i].is_open)
             channel->ports[i].link->ops->arm(channel->ports[i].link);
@@ -231,6 +238,7 @@ static void arm(struct ko_channel *channel)
     for (int i = 0; i < channel->group->size; i++)
         if (channel->ports[i].is_open)
             ko_link_take_back(channel->ports[i].link);
+    (void)ko_fail_again(KOLO_OK, text);
 }
 
 static void disarm(struct ko_channel *channel)

@@ -13,8 +13,14 @@
 #include "group.h"
 #include "status.h"
 
+#include <time.h>
+
 /* Nearly always the lower rank is about to connect. */
-enum { PATIENCE_MS = 20 };
+enum {
+    PATIENCE_MS = 20,
+    ANSWERED_MS = 1000, /* at most, for links whose peers wait for no more than a last word */
+    ANSWERED_NAP_NS = 50000
+};
 
 static struct ko_hello hello_to(struct ko_channel *channel, int peer)
 {
@@ -121,6 +127,36 @@ static int finish_opening(struct ko_channel *channel, struct ko_port *port)
     port->is_open = true;
     channel->nopening--;
     return ko_link_open(port->link, wire);
+}
+
+/* False: not any more. */
+static bool is_answered(struct ko_channel *channel, struct ko_port *port)
+{
+    int err;
+
+    if (!port->opening || port->is_begun)
+        return false;
+    err = port->opening->transport->drive(port->opening);
+    if (!err && port->opening->state == KO_WIRE_OPEN)
+        err = finish_opening(channel, port);
+    if (err && !port->is_open)
+        drop_opening(channel, port);
+    return port->opening;
+}
+
+void ko_channel_finish_answered(struct ko_channel *channel)
+{
+    const ko_deadline deadline = ko_deadline_in(ANSWERED_MS);
+    const struct timespec nap = {.tv_nsec = ANSWERED_NAP_NS};
+    bool is_any = channel->ports;
+
+    while (is_any && !ko_deadline_passed(&deadline)) {
+        is_any = false;
+        for (int i = 0; i < channel->group->size; i++)
+            is_any |= is_answered(channel, &channel->ports[i]);
+        if (is_any)
+            nanosleep(&nap, NULL);
+    }
 }
 
 void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port)

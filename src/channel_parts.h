@@ -16,6 +16,10 @@ void ko_channel_unpoll(struct ko_channel *channel, struct ko_port *port);
 /* Gets on with a port that is not open yet, without waiting. */
 int ko_channel_drive_opening(struct ko_channel *channel, struct ko_port *port);
 
+/* Before this rank leaves: links that it has answered, and that are open to their peers but not yet
+ * here, get open, so that it can say bye. Waits for that, but not long. */
+void ko_channel_finish_answered(struct ko_channel *channel);
+
 /* The peer of a link that nothing depends on has gone before the link was open. */
 void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port);
 
