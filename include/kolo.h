@@ -239,7 +239,8 @@ typedef struct kolo_group kolo_group;
 /* Joins the world group, blocking until all its ranks have come; after timeout_ms (< 0:
  * KOLO_TIMEOUT_MS) the error names those that have not. Where rank 0 serves the store it is
  * KOLO_E_PEER_LOST on all as soon as one that had come has ended; on rank 0 once the others have
- * heard it, or after 10 s. method is one of
+ * heard it, or after 10 s. Under torchrun they wait, for its agents to start all ranks again.
+ * method is one of
  *   "env://" or NULL                        as the launcher's environment says: kolorun, torchrun,
  *                                           mpirun of Open MPI, mpiexec of MPICH, srun, or
  *                                           KOLO_RANK, KOLO_SIZE and KOLO_MASTER; without any of

@@ -109,7 +109,7 @@ static int join_others(struct ko_world *world, const ko_deadline *deadline,
     kolo_store *own_keys = NULL;
     int err = take_rank(world, deadline);
 
-    if (!err && world->has_server && world->rank != 0)
+    if (!err && world->has_server && world->rank != 0 && !world->is_watched)
         err = ko_world_leave_will(world);
     if (!err)
         err = ko_store_clone(world->keys, &own_keys);
@@ -217,6 +217,7 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
                                                    (placement->meeting == KO_MEET_RANK0 ||
                                                     placement->meeting == KO_MEET_NODE0),
                                .has_rounds = outlives_groups(is_own, placement),
+                               .is_watched = ko_placement_has_uncounted(environ),
                                .is_in_file = is_own && placement->meeting == KO_MEET_FILE,
                                .rank = placement->rank,
                                .size = placement->size};

@@ -29,6 +29,7 @@ struct ko_world {
     bool is_kept_here;     /* the store, at an address of the loopback */
     bool may_meet_earlier; /* at an address that an earlier group has used too */
     bool has_rounds;       /* the store outlives groups: see rendezvous_rounds.c */
+    bool is_watched;       /* by agents, who count a rank that fails, and start all again */
     bool has_lost_one;     /* of the ranks, before all had come */
     bool is_in_file;       /* the store, which is this job's then */
     int64_t round, stale;  /* this one, and the last that is known to be none of ours */
