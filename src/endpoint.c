@@ -28,8 +28,7 @@ enum {
     STRANGER_MS = 5000, /* of silence, where strangers have become many */
     MOST_ARRIVALS = 1 << 15,
     ACCEPTS_AT_ONCE = 64,
-    STORE_MS = 1000, /* at most, for a question to it that need not be asked */
-    REST_MS = 5000   /* of a store that has not answered */
+    REST_MS = 5000 /* of a store that has not answered */
 };
 
 struct ko_arrival {
@@ -237,6 +236,19 @@ void ko_endpoint_release(struct ko_endpoint *endpoint)
         close_endpoint(endpoint);
 }
 
+void ko_endpoint_leave_early(struct ko_endpoint *endpoint)
+{
+    bool is_last;
+
+    pthread_mutex_lock(&endpoint->lock);
+    is_last = endpoint->users == 1;
+    pthread_mutex_unlock(&endpoint->lock);
+    if (!is_last)
+        return;
+    ko_endpoint_say_closed(endpoint);
+    close_devices(endpoint);
+}
+
 /* ---- contacts ---------------------------------------------------------------------------- */
 
 int ko_endpoint_after_store(struct ko_endpoint *endpoint, int status)
@@ -318,68 +330,6 @@ bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank)
     const struct ko_contact *contact = ko_endpoint_known(endpoint, rank);
 
     return contact && ko_contact_is_gone(&endpoint->own, contact);
-}
-
-bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank)
-{
-    const struct ko_contact *contact;
-
-    return (!ko_endpoint_contact(endpoint, rank, &contact) &&
-            ko_contact_is_gone(&endpoint->own, contact)) ||
-           ko_endpoint_has_closed(endpoint, rank);
-}
-
-/* ---- wills ------------------------------------------------------------------------------- */
-
-static void closed_key(int rank, char *key, size_t nbytes)
-{
-    snprintf(key, nbytes, "closed/%d", rank);
-}
-
-int ko_endpoint_leave_will(struct ko_endpoint *endpoint)
-{
-    char key[32];
-
-    endpoint->has_wills = true;
-    closed_key(endpoint->rank, key, sizeof key);
-    return endpoint->rank == endpoint->store_rank
-               ? KOLO_OK
-               : ko_store_will(endpoint->store, key, (kolo_bytes){"", 1});
-}
-
-void ko_endpoint_leave_early(struct ko_endpoint *endpoint)
-{
-    char key[32];
-    bool is_last;
-
-    pthread_mutex_lock(&endpoint->lock);
-    is_last = endpoint->users == 1;
-    pthread_mutex_unlock(&endpoint->lock);
-    if (!is_last)
-        return;
-    closed_key(endpoint->rank, key, sizeof key);
-    (void)ko_endpoint_after_store(endpoint,
-                                  kolo_store_set(endpoint->store, key, (kolo_bytes){"", 1}));
-    close_devices(endpoint);
-}
-
-bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank)
-{
-    const ko_deadline deadline = ko_deadline_in(STORE_MS);
-    struct ko_request request = {.op = KO_STORE_CHECK};
-    struct ko_reply reply;
-    char key[32], text[KO_ERROR_TEXT];
-
-    if (!endpoint->has_wills || !ko_endpoint_may_ask(endpoint))
-        return false;
-    closed_key(rank, key, sizeof key);
-    ko_error_keep(text);
-    if (ko_endpoint_after_asking(
-            endpoint, ko_store_call_key(endpoint->store, &request, key, &deadline, &reply))) {
-        (void)ko_fail_again(KOLO_OK, text);
-        return false;
-    }
-    return reply.number;
 }
 
 int ko_endpoint_connect(struct ko_endpoint *endpoint, int rank, const struct ko_hello *hello,

@@ -60,6 +60,9 @@ void ko_endpoint_release(struct ko_endpoint *endpoint);
  * however that comes about. */
 int ko_endpoint_leave_will(struct ko_endpoint *endpoint);
 
+/* The same at once, for who stays a while. */
+void ko_endpoint_say_closed(struct ko_endpoint *endpoint);
+
 /* For the rank that serves the store, which stays for the others: unless other groups use the
  * endpoint, it can be reached no longer, and the store says so. */
 void ko_endpoint_leave_early(struct ko_endpoint *endpoint);
