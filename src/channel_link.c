@@ -129,8 +129,8 @@ static int finish_opening(struct ko_channel *channel, struct ko_port *port)
     return ko_link_open(port->link, wire);
 }
 
-/* False: not any more. */
-static bool is_answered(struct ko_channel *channel, struct ko_port *port)
+/* Whether it is not open yet; in what fails on the way nobody has a part any more. */
+static bool drive_answered(struct ko_channel *channel, struct ko_port *port)
 {
     int err;
 
@@ -153,7 +153,7 @@ void ko_channel_finish_answered(struct ko_channel *channel)
     while (is_any && !ko_deadline_passed(&deadline)) {
         is_any = false;
         for (int i = 0; i < channel->group->size; i++)
-            is_any |= is_answered(channel, &channel->ports[i]);
+            is_any |= drive_answered(channel, &channel->ports[i]);
         if (is_any)
             nanosleep(&nap, NULL);
     }
