@@ -15,9 +15,8 @@
 
 #include <time.h>
 
-/* Nearly always the lower rank is about to connect. */
 enum {
-    PATIENCE_MS = 20,
+    PATIENCE_MS = 20,   /* nearly always the lower rank is about to connect */
     ANSWERED_MS = 1000, /* at most, for links whose peers wait for no more than a last word */
     ANSWERED_NAP_NS = 50000
 };

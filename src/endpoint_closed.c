@@ -28,11 +28,14 @@ int ko_endpoint_leave_will(struct ko_endpoint *endpoint)
 
 void ko_endpoint_say_closed(struct ko_endpoint *endpoint)
 {
+    const ko_deadline deadline = ko_deadline_in(STORE_MS);
+    struct ko_request request = {.op = KO_STORE_SET, .value = {"", 1}};
+    struct ko_reply reply;
     char key[32];
 
     closed_key(endpoint->rank, key, sizeof key);
-    (void)ko_endpoint_after_store(endpoint,
-                                  kolo_store_set(endpoint->store, key, (kolo_bytes){"", 1}));
+    (void)ko_endpoint_after_asking(
+        endpoint, ko_store_call_key(endpoint->store, &request, key, &deadline, &reply));
 }
 
 bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank)

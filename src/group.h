@@ -185,8 +185,8 @@ int ko_group_check_store(kolo_group *group);
 int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text);
 
 /* Puts the reason first that a peer, or (-1) the first of the others that has one, had for going or
- * staying away: the loss of the store, or another group's failure. */
-void ko_group_find_reason(kolo_group *group, int peer, char text[KO_ERROR_TEXT]);
+ * staying away: the loss of the store, or another group's failure. False if none is known. */
+bool ko_group_find_reason(kolo_group *group, int peer, char text[KO_ERROR_TEXT]);
 
 /* The same of a loss that no one rank stands for. */
 int ko_group_fail_lost(kolo_group *group, const char *text);

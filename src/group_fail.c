@@ -275,17 +275,18 @@ static void put_server_first(const kolo_group *group, char text[KO_ERROR_TEXT])
     memcpy(text, whole, sizeof whole);
 }
 
-void ko_group_find_reason(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
+bool ko_group_find_reason(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
 {
     const int end = peer < 0 ? group->size : peer + 1;
 
     if (has_lost_server(group)) {
         put_server_first(group, text);
-        return;
+        return true;
     }
     for (int r = peer < 0 ? 0 : peer; r < end; r++)
         if (r != group->rank && put_reason_first(group, r, text))
-            return;
+            return true;
+    return false;
 }
 
 int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text)
@@ -300,7 +301,7 @@ int ko_group_fail_for(kolo_group *group, int peer, int status, const char *text)
     if (err)
         return err;
     if (peer >= 0 || status == KOLO_E_PEER_LOST)
-        ko_group_find_reason(group, peer, copy);
+        (void)ko_group_find_reason(group, peer, copy);
     return ko_group_fail(group, status, copy);
 }
 

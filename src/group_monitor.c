@@ -228,7 +228,7 @@ static int fail_first(const struct barrier *barrier, int rank, bool is_ended)
             "%s has not come to the monitored barrier within %d ms; whether others have is not "
             "known, wait_all asks",
             who, barrier->timeout_ms);
-    ko_group_find_reason(barrier->group, rank, text);
+    (void)ko_group_find_reason(barrier->group, rank, text);
     return give_up(barrier, is_ended ? KOLO_E_PEER_LOST : KOLO_E_TIMEOUT, text);
 }
 
@@ -249,10 +249,8 @@ static int fail_listed(const struct barrier *barrier, const bool *is_missing, co
              count, n, barrier->timeout_ms, missing,
              nended ? "; have ended, or freed their groups: rank " : "", ended);
     for (int r = 0; r < n; r++)
-        if (is_missing[r]) {
-            ko_group_find_reason(barrier->group, r, text);
+        if (is_missing[r] && ko_group_find_reason(barrier->group, r, text))
             break;
-        }
     return give_up(barrier, KOLO_E_TIMEOUT, text);
 }
 
@@ -336,7 +334,7 @@ static int fail_without_verdict(const struct barrier *barrier, bool is_ended)
         snprintf(text, sizeof text,
                  "%s has come to the monitored barrier, but did not say within %d ms that all have",
                  who, barrier->timeout_ms + VERDICT_MS);
-    ko_group_find_reason(barrier->group, 0, text);
+    (void)ko_group_find_reason(barrier->group, 0, text);
     return give_up(barrier, is_ended ? KOLO_E_PEER_LOST : KOLO_E_TIMEOUT, text);
 }
 
