@@ -316,6 +316,23 @@ static void a_rank_that_ends_is_not_waited_for(void **state)
     assert_true((ko_now_ns() - began_ns) / 1000000 < PATIENCE_MS / 2);
 }
 
+/* Its agents start all again. */
+static void under_torchrun_the_others_wait_on(void **state)
+{
+    struct joiner joiner;
+    kolo_store *agent;
+    char url[200];
+
+    (void)state;
+    setenv("TORCHELASTIC_RESTART_COUNT", "0", 1);
+    choose_place(AT_RANK0, url, &agent);
+    start(&joiner, url, 0, 3, OVERTIME_MS);
+    kill_waiting(url, 1, 3);
+    expect(&joiner, KOLO_E_TIMEOUT,
+           "waited 2000 ms for all ranks to join; 1 have not come: rank 2");
+    unsetenv("TORCHELASTIC_RESTART_COUNT");
+}
+
 static void a_rank_without_rank_0_says_so(void **state)
 {
     struct joiner joiner;
@@ -461,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_job_that_timed_out_does_not_disturb),
         cmocka_unit_test(a_job_that_was_killed_does_not_disturb),
         cmocka_unit_test(a_rank_that_ends_is_not_waited_for),
+        cmocka_unit_test(under_torchrun_the_others_wait_on),
         cmocka_unit_test(a_rank_without_rank_0_says_so),
         cmocka_unit_test(a_roster_says_from_where),
         cmocka_unit_test(joining_twice_is_told),
