@@ -22,7 +22,7 @@ static void a_share_of_the_cache(void **state)
 
     (void)state;
     assert_true(share >= (size_t)1 << 20);
-    assert_true(share <= (size_t)16 << 20 || share == ko_cache_own_bytes());
+    assert_true(share <= (size_t)8 << 20 || share == ko_cache_own_bytes());
     assert_int_equal(share, ko_cache_bytes());
     assert_true(ko_cache_own_bytes() >= (size_t)16 << 10 && ko_cache_own_bytes() <= share);
     assert_true(ko_cache_places_bytes() == 2 * ko_cache_own_bytes() ||
