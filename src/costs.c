@@ -24,6 +24,7 @@ const struct ko_costs ko_default_costs =
             },
         .reduce_byte = {2.7e-5, 2.7e-5, 3e-5, 3.2e-5, 6e-5, 8e-5},
         .copy_byte = {8e-6, 8e-6, 1.5e-5, 1.8e-5, 4e-5, 4.5e-5},
+        .lone_copy_byte = {8e-6, 8e-6, 1.5e-5, 1.8e-5, 4e-5, 4.5e-5},
         /* As long as both copies take, and a third: nothing is chosen because of it. */
         .reading = {.call = 0.5,
                     .byte = {4e-5, 4.4e-5, 5e-5, 6e-5, 1.3e-4, 1.7e-4},

@@ -37,9 +37,10 @@ struct ko_reading_costs {
 struct ko_costs {
     struct ko_link_costs links[KO_NLINKS]; /* of two ranks of one host, and of two hosts */
     double reduce_byte[KO_FOOTPRINTS];     /* of a part that is reduced with another */
-    double copy_byte[KO_FOOTPRINTS];
-    struct ko_reading_costs reading; /* between ranks of one host */
-    double cores;                    /* of a host */
+    double copy_byte[KO_FOOTPRINTS];       /* of its own block by each rank, */
+    double lone_copy_byte[KO_FOOTPRINTS];  /* and by a root, while the others copy none */
+    struct ko_reading_costs reading;       /* between ranks of one host */
+    double cores;                          /* of a host */
     double change; /* of a core from one rank to the next of those that share it */
     double spin;   /* after which who waits sleeps */
     double wake;   /* then to be woken */

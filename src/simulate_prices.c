@@ -87,6 +87,9 @@ void ko_prices_find(struct ko_prices *prices, const struct ko_simulation *simula
     prices->further_byte = FURTHER * costs->reduce_byte[0];
     prices->copy_byte = ko_cost_at(costs->copy_byte, footprint);
     prices->near_copy_byte = costs->copy_byte[0];
+    prices->own_byte = ko_has_root(simulation->call.text->what)
+                           ? ko_cost_at(costs->lone_copy_byte, footprint)
+                           : prices->copy_byte;
     prices->out_byte = fmax(prices->send_byte[KO_LOCAL] - prices->copy_byte, 0);
     prices->in_byte = fmax(prices->waiting_byte[KO_LOCAL] - prices->copy_byte, 0);
     find_flows(prices, simulation);

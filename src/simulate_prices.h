@@ -13,6 +13,7 @@
 struct ko_prices {
     double send_byte[KO_NLINKS], receive_byte[KO_NLINKS], waiting_byte[KO_NLINKS];
     double reduce_byte, copy_byte;
+    double own_byte; /* of a rank's own block, which it copies */
     double near_byte, near_copy_byte, near_reduce_byte, further_byte;
     double out_byte, in_byte; /* what it takes more that a slot is another core's rank's */
     double change;

@@ -36,9 +36,9 @@ struct place {
 struct writer {
     const struct ko_paper_call *call;
     int rank, period, ncores;
-    bool has_last;     /* the rank that is written has touched a slice */
-    bool has_sent;     /* and sent one */
-    struct place last; /* which it touched last */
+    bool has_last; /* the rank that is written has touched slices */
+    bool has_sent; /* and sent one */
+    struct place last_read, last_written;
     int err;
     size_t element;
     struct ko_steps *steps;
@@ -259,10 +259,15 @@ static int add_listed(struct writer *w, const struct ko_paper_action *action, co
     return err;
 }
 
-/* Whether an action reads the slice that the one before it, if there is one, has touched last. */
+static bool is_at(const struct ko_paper_action *action, const struct place *place)
+{
+    return action->buffer == place->buffer && action->mine.at == place->at;
+}
+
+/* Whether an action reads a slice that the one before it, if there is one, has read or written. */
 static bool is_near(const struct writer *w, const struct ko_paper_action *action)
 {
-    return w->has_last && action->buffer == w->last.buffer && action->mine.at == w->last.at;
+    return w->has_last && (is_at(action, &w->last_read) || is_at(action, &w->last_written));
 }
 
 static int add_action(struct writer *w, const struct ko_paper_action *action, const int *ranks)
@@ -300,8 +305,9 @@ static void read_action(void *context, const struct ko_paper_action *action, con
     if (!w->err)
         w->err = add_action(w, action, ranks);
     w->has_last = true;
-    w->last = action->part.count ? (struct place){action->target, action->part.at}
-                                 : (struct place){action->buffer, action->mine.at};
+    w->last_read = (struct place){action->buffer, action->mine.at};
+    w->last_written =
+        action->part.count ? (struct place){action->target, action->part.at} : w->last_read;
 }
 
 /* ---- lists ------------------------------------------------------------------------------- */

@@ -363,7 +363,7 @@ static bool move_once(struct world *w, int rank, const struct ko_step *step)
         return send_message(w, rank, step);
     if (step->kind != KO_STEP_COPY)
         return receive_message(w, rank, step);
-    work(w, rank, step->nbytes * w->prices.copy_byte);
+    work(w, rank, step->nbytes * w->prices.own_byte);
     return true;
 }
 

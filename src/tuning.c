@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char HEADER[] = "kolo tuning 4";
+static const char HEADER[] = "kolo tuning 5";
 static const char HOW[] = "make a new one with kolo-perf --tune";
 
 struct number {
@@ -47,6 +47,7 @@ static const struct number numbers[] = {
     LINK("remote", KO_REMOTE),
     BYTES("reduce_byte", reduce_byte),
     BYTES("copy_byte", copy_byte),
+    BYTES("lone_copy_byte", lone_copy_byte),
     NUMBER("reading.call", reading.call),
     BYTES("reading.byte", reading.byte),
     BYTES("reading.helped_byte", reading.helped_byte),

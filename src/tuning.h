@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * tuning.h: costs that were measured on a machine, in a file:
- *   kolo tuning 4
+ *   kolo tuning 5
  *   kolo 0.1.0, slices of 131072 bytes
  *   machine AMD EPYC 9354 family 25 model 17 stepping 1, 32 cores, caches of 1024 and 262144 KiB
  *   local.latency 0.05

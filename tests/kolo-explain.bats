@@ -295,14 +295,14 @@ all_to_all 18 1.20"
 # A tuning file in which nothing costs anything but what is given: NAME=NUMBER...
 tuning() {
     local name number bytes size maker machine
-    printf 'kolo tuning 4\nkolo none\nend\n' >"$D/none"
+    printf 'kolo tuning 5\nkolo none\nend\n' >"$D/none"
     maker=$(KOLO_TUNING=$D/none "$EXPLAIN" all_reduce --simulate 2>&1 | sed -n 's/.*but this is kolo \(.*\); .*/\1/p')
     [ -n "$maker" ]
-    printf '%s\n' 'kolo tuning 4' "kolo $maker" 'machine none' end >"$D/none"
+    printf '%s\n' 'kolo tuning 5' "kolo $maker" 'machine none' end >"$D/none"
     machine=$(KOLO_TUNING=$D/none "$EXPLAIN" all_reduce --simulate 2>&1 | sed -n 's/.*but this is "\(.*\)"; .*/\1/p')
     [ -n "$machine" ]
     bytes="128K 512K 2M 8M 32M 128M"
-    echo "kolo tuning 4"
+    echo "kolo tuning 5"
     echo "kolo $maker"
     echo "machine $machine"
     for name in {local,remote}.{latency,send,receive,wire_byte} reading.{call,cache} cores change spin wake call \

@@ -11,7 +11,7 @@ load perf
     TMPDIR=$BATS_TEST_TMPDIR KOLO_TUNING=$BATS_TEST_TMPDIR/costs KOLO_ALGO=broadcast=ring KOLO_CHECK=1 KOLO_PROTO=simple \
         run "$PERF" -n 1 --tune "$BATS_TEST_TMPDIR/costs"
     [ "$status" -eq 0 ]
-    grep -qx 'kolo tuning 4' "$BATS_TEST_TMPDIR/costs"
+    grep -qx 'kolo tuning 5' "$BATS_TEST_TMPDIR/costs"
     awk '$1 == "change" { found = $2 > 0 && $2 < 1e6 } END { exit !found }' "$BATS_TEST_TMPDIR/costs"
     awk '$1 ~ /^reading\.(call$|byte|helped_byte)/ { n += $2 > 0 && $2 < 1e3 } END { exit n != 13 }' "$BATS_TEST_TMPDIR/costs"
     ls -d "$BATS_TEST_TMPDIR"/kolo-tune-* && return 1 # its ranks' store has gone
@@ -52,7 +52,7 @@ load perf
     local hosts='KOLO_HOST=h$RANK exec "$@" -n $((1 + RANK)) --tune "$0/$RANK"' # rank 0's number counts
     run -0 "${PERF%-perf}run" -n 2 -x KOLO_DEBUG=debug sh -c "$hosts" "$BATS_TEST_TMPDIR" "$PERF"
     [[ "$output" == *"over tcp"*"another machine, container or user"* ]]
-    grep -qx 'kolo tuning 4' "$BATS_TEST_TMPDIR/0"
+    grep -qx 'kolo tuning 5' "$BATS_TEST_TMPDIR/0"
     # What is measured on rank 0's machine afterwards is between two cores again, whose distance may change meanwhile;
     # in turns on one it is half a millisecond all the time.
     if [[ "$output" != *"measured by cores that came near each other and went far"* ]]; then

@@ -373,8 +373,8 @@ static void wrong_files_are_refused(void **state)
     static const struct {
         const char *from, *to, *end, *says;
     } cases[] = {
-        {"kolo tuning 4", "kolo tuning 3", NULL, "line 1: this tuning file is stale"},
-        {"kolo tuning 4\n", "", NULL, "line 1: this is no tuning file"},
+        {"kolo tuning 5", "kolo tuning 4", NULL, "line 1: this tuning file is stale"},
+        {"kolo tuning 5\n", "", NULL, "line 1: this is no tuning file"},
         {"kolo 0", "kolo 990", NULL, "line 2: it is stale: kolo 990."},
         {"slices of ", "slices of 9", NULL, "line 2: it is stale: kolo "},
         {"kolo 0", "made by 0", NULL, "line 2: the version of kolo is missing"},
@@ -391,7 +391,7 @@ static void wrong_files_are_refused(void **state)
         {"local.latency ", "local.latency nan", "0.06", "line 4: the line is too long, or cut off"},
         {"\ncores 1", "\ncores 0.5", NULL, "cores is 0.5"},
         {"\ncores 1", "\ncores 65000", NULL, "cores is 65000, but this machine has "},
-        {"\nend\n", "\nend\nkolo tuning 4\n", NULL, "there is more behind the \"end\""},
+        {"\nend\n", "\nend\nkolo tuning 5\n", NULL, "there is more behind the \"end\""},
         {", caches of ", ", caches of 1", NULL, "line 3: it was measured on "},
         {"kolo", "kolo", "wake", "the file ends without its \"end\""},
         {"kolo", "kolo", "06\n", "the line is too long, or cut off"},

@@ -263,6 +263,7 @@ static void what_was_touched_last_is_near(void **state)
     assert_close(predict(KO_BROADCAST, "direct", 2, 2, COUNT, &costs), 100 * each, 1e-9);
     assert_close(predict(KO_BROADCAST, "direct", 5, 5, COUNT, &costs), 103 * each, 1e-9);
     assert_close(predict(KO_ALL_TO_ALL, "pairwise", 4, 4, COUNT / 4, &costs), 75 * each, 1e-9);
+    assert_close(predict(KO_ALL_GATHER, "direct", 4, 4, COUNT / 4, &costs), 0.75 * each, 1e-9);
     costs.links[KO_LOCAL].send_byte[5] = 0;
     for (int i = 0; i < 5; i++)
         costs.links[KO_LOCAL].send_byte[i] = i == 0;
@@ -271,6 +272,21 @@ static void what_was_touched_last_is_near(void **state)
     of_large_slots.element = 64;
     of_large_slots.footprint = 1e9;
     assert_close(predicted_us(&of_large_slots, ko_simulate), 7 * 64 * PREDICTED_SLICE, 1e-9);
+}
+
+/* A root copies its own block while nobody else copies one. */
+static void a_root_copies_alone(void **state)
+{
+    enum { COUNT = 64 };
+    const double block = COUNT * PREDICTED_ELEMENT;
+    struct ko_costs costs = free_costs();
+
+    (void)state;
+    costs.copy_byte[0] = 3;
+    costs.lone_copy_byte[0] = 2;
+    assert_close(predict(KO_GATHER, "direct", 2, 2, COUNT, &costs), 2 * block, 1e-9);
+    assert_close(predict(KO_SCATTER, "direct", 4, 4, COUNT, &costs), 2 * block, 1e-9);
+    assert_close(predict(KO_ALL_GATHER, "direct", 2, 2, COUNT, &costs), 3 * block, 1e-9);
 }
 
 /* Two ranks of one core take turns. */
@@ -283,9 +299,9 @@ static void cores_are_shared(void **state)
     costs.links[KO_LOCAL].receive_byte[0] = costs.links[KO_LOCAL].waiting_byte[0] =
         costs.copy_byte[0] = 1;
     costs.cores = 2;
-    two = predict(KO_ALL_GATHER, "direct", 2, 2, 64, &costs);
+    two = predict(KO_ALL_TO_ALL, "pairwise", 2, 2, 64, &costs);
     costs.cores = 1;
-    one = predict(KO_ALL_GATHER, "direct", 2, 2, 64, &costs);
+    one = predict(KO_ALL_TO_ALL, "pairwise", 2, 2, 64, &costs);
     assert_close(one, 2 * two, 1e-9);
 }
 
@@ -529,6 +545,7 @@ int main(void)
         cmocka_unit_test(costs_follow_the_footprint),
         cmocka_unit_test(the_footprint_is_that_of_all_buffers),
         cmocka_unit_test(what_was_touched_last_is_near),
+        cmocka_unit_test(a_root_copies_alone),
         cmocka_unit_test(cores_are_shared),
         cmocka_unit_test(what_stays_on_a_core_is_copied),
         cmocka_unit_test(who_only_receives_has_a_cost_of_its_own),

@@ -31,8 +31,9 @@ static double time_probe(enum ko_probe probe, int footprint, const struct ko_cos
     struct ko_simulation simulation;
     double own;
 
-    if (probe == KO_PROBE_COPY)
-        return (double)ko_probe_bytes(probe, footprint) * costs->copy_byte[footprint] +
+    if (probe == KO_PROBE_COPY || probe == KO_PROBE_LONE_COPY)
+        return (double)ko_probe_bytes(probe, footprint) *
+                   (probe == KO_PROBE_COPY ? costs->copy_byte : costs->lone_copy_byte)[footprint] +
                costs->call + costs->links[KO_LOCAL].latency;
     simulation = predicted_call(predicted_text(calls[probe].what, calls[probe].name), 2, 2,
                                 probe ? ko_probe_bytes(probe, footprint) : 0, costs);
@@ -70,16 +71,18 @@ static void costs_come_back(void **state)
         link->waiting_byte[f] = 4e-5;
         costs.reduce_byte[f] = 5e-5;
         costs.copy_byte[f] = 2e-5;
+        costs.lone_copy_byte[f] = 1.5e-5;
     }
     time_probes(&costs, &times);
     ko_find_link(&times, known, found.reduce_byte);
-    ko_find_copies(&times, known, found.copy_byte);
+    ko_find_copies(&times, &found);
     for (int f = LARGE; f < KO_FOOTPRINTS; f++) {
         assert_close(known->send_byte[f], link->send_byte[f], 0.05);
         assert_close(known->receive_byte[f], link->receive_byte[f], 0.05);
         assert_close(known->waiting_byte[f], link->waiting_byte[f], 0.05);
         assert_close(found.reduce_byte[f], costs.reduce_byte[f], 0.05);
         assert_close(found.copy_byte[f], costs.copy_byte[f], 0.05);
+        assert_close(found.lone_copy_byte[f], costs.lone_copy_byte[f], 0.05);
     }
 }
 

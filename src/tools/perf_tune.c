@@ -78,6 +78,10 @@ static int call(kolo_group *group, enum ko_probe probe, const float *in, float *
     case KO_PROBE_COPY:
         copy(group, out, in, count * sizeof *in);
         return KOLO_OK;
+    case KO_PROBE_LONE_COPY:
+        if (group->rank == 0)
+            copy(group, out, in, count * sizeof *in);
+        return KOLO_OK;
     case KO_PROBE_ALL_GATHER:
         return kolo_all_gather(group, out + count * (size_t)group->rank, out, count, KOLO_FLOAT32);
     default:
@@ -503,7 +507,7 @@ static int measure_local(struct ko_costs *costs, int nrounds, double *apart)
     if (err)
         return err;
     ko_find_link(&local, &costs->links[KO_LOCAL], costs->reduce_byte);
-    ko_find_copies(&local, &costs->links[KO_LOCAL], costs->copy_byte);
+    ko_find_copies(&local, costs);
     costs->reading.cache = reading.is_read ? (double)ko_cache_bytes() : 0;
     costs->reading.call = time_call();
     ko_find_reading(&reading, &costs->reading);

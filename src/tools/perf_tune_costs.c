@@ -5,12 +5,11 @@
 
 size_t ko_probe_bytes(enum ko_probe probe, int footprint)
 {
-    /* one buffer each, three of the two, three blocks each, two of its own each, two blocks each */
-    static const double share[KO_NPROBES] = {[KO_PROBE_BROADCAST] = 1,
-                                             [KO_PROBE_REDUCE] = 2.0 / 3,
-                                             [KO_PROBE_REDUCE_SCATTER] = 1.0 / 3,
-                                             [KO_PROBE_COPY] = 1.0 / 2,
-                                             [KO_PROBE_ALL_GATHER] = 1.0 / 2};
+    /* one buffer each, three of the two, three blocks each, two of its own each, two of one rank's,
+     * two blocks each */
+    static const double share[KO_NPROBES] = {
+        [KO_PROBE_BROADCAST] = 1,  [KO_PROBE_REDUCE] = 2.0 / 3, [KO_PROBE_REDUCE_SCATTER] = 1.0 / 3,
+        [KO_PROBE_COPY] = 1.0 / 2, [KO_PROBE_LONE_COPY] = 1,    [KO_PROBE_ALL_GATHER] = 1.0 / 2};
 
     return (size_t)((double)ko_probe_footprint(footprint) * share[probe]) / sizeof(float) *
            sizeof(float);
@@ -45,11 +44,13 @@ void ko_find_link(const struct ko_probe_times *times, struct ko_link_costs *link
     }
 }
 
-void ko_find_copies(const struct ko_probe_times *times, struct ko_link_costs *link,
-                    double copies[KO_FOOTPRINTS])
+void ko_find_copies(const struct ko_probe_times *times, struct ko_costs *costs)
 {
+    struct ko_link_costs *link = &costs->links[KO_LOCAL];
+
     for (int f = 0; f < KO_FOOTPRINTS; f++) {
-        copies[f] = per_byte(times, KO_PROBE_COPY, f);
+        costs->copy_byte[f] = per_byte(times, KO_PROBE_COPY, f);
+        costs->lone_copy_byte[f] = per_byte(times, KO_PROBE_LONE_COPY, f);
         link->receive_byte[f] =
             ko_rest(per_byte(times, KO_PROBE_ALL_GATHER, f), link->send_byte[f]);
     }

@@ -7,6 +7,7 @@
  *   reduce           the root's reductions
  *   reduce_scatter   a rank's copies into slots, and its reductions
  *   copy             each rank's copy of its own, as of a block that stays
+ *   lone_copy        a root's, while the other has none to make
  *   all_gather       copies in and out; the own block lies where it belongs
  *
  * What is read out of a peer's process, and not out of a thread's memory, is measured by two
@@ -29,6 +30,7 @@ enum ko_probe {
     KO_PROBE_REDUCE,
     KO_PROBE_REDUCE_SCATTER,
     KO_PROBE_COPY,
+    KO_PROBE_LONE_COPY,
     KO_PROBE_ALL_GATHER,
     KO_NPROBES
 };
@@ -56,9 +58,8 @@ double ko_rest(double sum, double parts);
 void ko_find_link(const struct ko_probe_times *times, struct ko_link_costs *link,
                   double reduce[KO_FOOTPRINTS]);
 
-/* Of a rank's own copies, by which those out of the link's slots are told from others. */
-void ko_find_copies(const struct ko_probe_times *times, struct ko_link_costs *link,
-                    double copies[KO_FOOTPRINTS]);
+/* Of a rank's own copies, and of those out of the link's slots. */
+void ko_find_copies(const struct ko_probe_times *times, struct ko_costs *costs);
 
 /* Of what is read, whose `call` is known. */
 void ko_find_reading(const struct ko_probe_times *times, struct ko_reading_costs *reading);
