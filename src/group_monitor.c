@@ -5,7 +5,8 @@
  * rank is, whether it lives, or what its links are worth. Rank 0's deadline counts; the others give
  * it as much time from its own coming, and a little to say what it has found. Whoever gives up says
  * so under the same key as rank 0 that all have come: the first to say something there decides for
- * all of them, so that none leaves in peace while another fails.
+ * all of them, so that none leaves in peace while another fails. Of a barrier to which all have
+ * come, the last one to leave takes that key away, so that nothing is left of it.
  */
 #include "group.h"
 #include "rank_list.h"
@@ -30,13 +31,15 @@ struct barrier {
     bool wait_all;
 };
 
-enum { ALL = -1 }; /* whose word is the verdict: all have come, or why the group fails */
+enum {
+    ALL = -1, /* whose word is the verdict: all have come, or why the group fails */
+    LEFT = -2 /* under which those are counted who have said or read that */
+};
 
-static void key_of(const struct barrier *barrier, uint64_t number, int rank, char *key,
-                   size_t nbytes)
+static void key_of(const struct barrier *barrier, int rank, char *key, size_t nbytes)
 {
     snprintf(key, nbytes, "monitored/%016llx/%llu/%d", (unsigned long long)barrier->group->id,
-             (unsigned long long)number, rank);
+             (unsigned long long)barrier->number, rank);
 }
 
 static kolo_store *store_of(const struct barrier *barrier)
@@ -59,7 +62,7 @@ static int leave_word(const struct barrier *barrier)
     char key[64], text[KO_ERROR_TEXT];
     int err;
 
-    key_of(barrier, barrier->number, barrier->group->rank, key, sizeof key);
+    key_of(barrier, barrier->group->rank, key, sizeof key);
     err = kolo_store_set(store_of(barrier), key, (kolo_bytes){"", 0});
     if (err == KOLO_E_PEER_LOST) {
         snprintf(text, sizeof text,
@@ -72,12 +75,12 @@ static int leave_word(const struct barrier *barrier)
 }
 
 /* Nobody looks at it any more. What cannot be taken back stays there. */
-static void take_back(const struct barrier *barrier, uint64_t number, int rank)
+static void take_back(const struct barrier *barrier, int rank)
 {
     char key[64];
     int was_there;
 
-    key_of(barrier, number, rank, key, sizeof key);
+    key_of(barrier, rank, key, sizeof key);
     (void)kolo_store_delete(store_of(barrier), key, &was_there);
 }
 
@@ -90,7 +93,7 @@ static int await_word(const struct barrier *barrier, int rank, const ko_deadline
     char key[64];
     int err;
 
-    key_of(barrier, barrier->number, rank, key, sizeof key);
+    key_of(barrier, rank, key, sizeof key);
     keys[0] = key;
     err = kolo_store_wait(store_of(barrier), keys, 1, ko_deadline_left_ms(&soon));
     if (err != KOLO_E_TIMEOUT)
@@ -105,7 +108,7 @@ static int has_come(const struct barrier *barrier, int rank, bool *has)
     char key[64];
     int exists = 0, err;
 
-    key_of(barrier, barrier->number, rank, key, sizeof key);
+    key_of(barrier, rank, key, sizeof key);
     keys[0] = key;
     err = after_store(barrier, kolo_store_check(store_of(barrier), keys, 1, &exists));
     *has = exists != 0;
@@ -141,7 +144,7 @@ static int say_first(const struct barrier *barrier, kolo_bytes said, const ko_de
     char key[64];
     int err;
 
-    key_of(barrier, barrier->number, ALL, key, sizeof key);
+    key_of(barrier, ALL, key, sizeof key);
     err = ko_store_call_key(store_of(barrier), &decide, key, deadline, reply);
     if (!err && reply->nbytes == said.nbytes && !memcmp(reply->value, said.data, said.nbytes))
         (void)ko_store_call_key(store_of(barrier), &wake, key, deadline, &none);
@@ -199,7 +202,7 @@ static int take_verdict(const struct barrier *barrier)
     size_t nbytes;
     int err;
 
-    key_of(barrier, barrier->number, ALL, key, sizeof key);
+    key_of(barrier, ALL, key, sizeof key);
     err = after_store(barrier, kolo_store_get(store_of(barrier), key, &value, &nbytes));
     if (err)
         return err;
@@ -304,6 +307,20 @@ static int await_rank(const struct barrier *barrier, int rank, const ko_deadline
     return err;
 }
 
+/* Rank 0 too, which may say it twice. */
+static void leave(const struct barrier *barrier)
+{
+    char key[64];
+    int64_t nleft = 0;
+
+    take_back(barrier, barrier->group->rank);
+    key_of(barrier, LEFT, key, sizeof key);
+    if (kolo_store_add(store_of(barrier), key, 1, &nleft) || nleft < barrier->group->size)
+        return;
+    take_back(barrier, ALL);
+    take_back(barrier, LEFT);
+}
+
 static int gather_all(const struct barrier *barrier)
 {
     const ko_deadline deadline = ko_deadline_in(barrier->timeout_ms);
@@ -313,11 +330,9 @@ static int gather_all(const struct barrier *barrier)
         err = await_rank(barrier, r, &deadline);
     if (!err)
         err = say_all(barrier);
-    if (err)
-        return err;
-    take_back(barrier, barrier->number, 0);
-    take_back(barrier, barrier->number - 1, ALL); /* all have left that one */
-    return KOLO_OK;
+    if (!err)
+        leave(barrier);
+    return err;
 }
 
 static int fail_without_verdict(const struct barrier *barrier, bool is_ended)
@@ -382,7 +397,7 @@ static int come_to_rank_0(const struct barrier *barrier)
     if (!err)
         err = await_verdict(barrier);
     if (!err)
-        take_back(barrier, barrier->number, barrier->group->rank);
+        leave(barrier);
     return err;
 }
 
