@@ -243,6 +243,7 @@ on_gpu() {
     run --separate-stderr train 3 --batch 64
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"--batch 64 does not divide by the 3 ranks; the nearest that do are 63 and 66"* ]]
+    [[ "$stderr" == *"aborted the group: --batch 64 does not divide by the 3 ranks"* ]] # on the others, too
 }
 
 @test "ranks with other options are refused by name" {

@@ -336,6 +336,6 @@ int main(int argc, char **argv)
     err = trainer_open(&options, &trainer);
     if (!err)
         err = train(&trainer);
-    trainer_close(&trainer, err ? "kolo-train failed on another rank: see its message" : NULL);
+    trainer_close(&trainer, err ? train_failure() : NULL);
     return err;
 }

@@ -27,10 +27,10 @@ void trainer_say(const struct trainer *trainer, const char *format, ...)
 
 int trainer_fail_together(const struct trainer *trainer, const char *sentence)
 {
-    if (trainer->rank == 0)
-        train_fail("%s", sentence);
+    const int err = trainer->rank == 0 ? train_fail("%s", sentence) : train_note(sentence);
+
     (void)kolo_barrier(trainer->group);
-    return TRAIN_FAILED;
+    return err;
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
