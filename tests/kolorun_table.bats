@@ -57,6 +57,18 @@ load kolorun
     grep -q '^kolorun:        rank 0 of 2 waited 300 ms for all ranks to join; 1 have not come: rank 1' <<<"$output"
 }
 
+@test "the table has all of many ranks, with all that they say" {
+    run "$KOLORUN" -n 120 sh -c '
+        printf "{\"message\": \"%srank $RANK has said all\"}" "$(seq -f "%0390.0f\n" -s "" 9)" >"$TORCHELASTIC_ERROR_FILE"
+        echo >>"$0/up"
+        [ $RANK = 0 ] || exec sleep 1000
+        until [ "$(wc -l <"$0/up")" -eq 120 ]; do sleep 0.05; done
+        exit 3' "$D"
+    [ "$status" -eq 3 ]
+    [ "$(grep -cE "^kolorun:        rank [0-9]+ has said all$" <<<"$output")" -eq 120 ]
+    [ "$(grep -cE "^kolorun: +[0-9]+ +[0-9]+  (SIGTERM|exit code 3) .*(stopped|first)$" <<<"$output")" -eq 120 ]
+}
+
 @test "the table shows who had ended well before others failed" {
     run "$KOLORUN" -n 3 sh -c '
         [ $RANK != 1 ] || { echo $$ >"$0/pid"; exit 0; }

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { READER_MS = 1000 }; /* for whoever reads what is said, to read some of it */
+
 void ko_worker_describe(const struct ko_worker *worker, char *text, size_t cap)
 {
     const char *name;
@@ -92,16 +94,29 @@ static void print_row(struct ko_sink *sink, const struct ko_worker *worker,
     print_error(sink, worker, attempt);
 }
 
+/* For a row and the error below it. False: nobody reads. */
+static bool make_room(struct ko_sink *sink)
+{
+    if (KO_SINK_CAP - sink->used < KO_SINK_ROOM)
+        ko_sink_drain(sink, READER_MS);
+    return KO_SINK_CAP - sink->used >= KO_SINK_ROOM;
+}
+
 void ko_report(struct ko_sink *sink, const struct ko_worker *workers, int nworkers,
                const struct ko_worker *first, const struct ko_attempt *attempt)
 {
+    bool is_read = make_room(sink);
+
     ko_sink_print(sink, "kolorun: %5s%s%-*s %9s  %-24s %11s", "rank", *attempt->host ? "  " : "",
                   host_width(attempt), *attempt->host ? "host" : "", "pid", "ended with", "after");
     if (first)
         print_row(sink, first, first, attempt);
-    for (int i = 0; i < nworkers; i++)
-        if (&workers[i] != first)
-            print_row(sink, &workers[i], first, attempt);
+    for (int i = 0; i < nworkers; i++) {
+        if (&workers[i] == first)
+            continue;
+        is_read = is_read && make_room(sink);
+        print_row(sink, &workers[i], first, attempt);
+    }
     if (attempt->logs->is_kept)
         ko_sink_print(sink, "kolorun: logs are in %s", attempt->logs->folder);
 }
