@@ -52,18 +52,21 @@ static int agree_on_id(struct ko_world *world, uint64_t *id)
 }
 
 /* Whether rank 0's store of an earlier group may be the one that was met, which is about to close;
- * err is how the first request ended. */
+ * err is how the first request ended. Once it has been seen it may last for as long as one of its
+ * ranks takes to leave, and close while this one looks once more. */
 static bool is_earlier_store(struct ko_world *world, int err, const ko_deadline *deadline)
 {
     int64_t left = 0;
 
-    if (!world->may_meet_earlier)
+    if (!world->rejoin || ko_deadline_passed(deadline))
         return false;
     if (!err)
         err = kolo_store_add(world->keys, "left", 0, &left);
     if (err == KOLO_E_PEER_LOST)
-        return ko_deadline_left_ms(deadline) > deadline->timeout_ms - REJOIN_MS;
-    return left > 0 && !ko_deadline_passed(deadline);
+        return world->is_soon;
+    if (left > 0)
+        *world->rejoin = *deadline;
+    return left > 0;
 }
 
 /* A rank number that is given twice would otherwise show as an endless riddle later. KO_AGAIN: this
@@ -129,8 +132,7 @@ static int join_others(struct ko_world *world, const ko_deadline *deadline,
     return blame_server(world, err);
 }
 
-static int join_world(struct ko_world *world, int timeout_ms, const ko_deadline *deadline,
-                      kolo_group **group)
+static int join_world(struct ko_world *world, const ko_deadline *deadline, kolo_group **group)
 {
     struct ko_endpoint *endpoint = NULL;
     int *ranks;
@@ -144,7 +146,8 @@ static int join_world(struct ko_world *world, int timeout_ms, const ko_deadline 
     }
     for (int i = 0; i < world->size; i++)
         ranks[i] = i;
-    return ko_group_make(endpoint, id, ranks, world->rank, world->size, timeout_ms, group);
+    return ko_group_make(endpoint, id, ranks, world->rank, world->size, deadline->timeout_ms,
+                         group);
 }
 
 /* Jobs that follow one another over one store must not see each other's keys: each has its own
@@ -162,7 +165,7 @@ static int open_keys(struct ko_world *world, const struct ko_placement *placemen
 }
 
 /* Over again with each round that turns out to be an earlier one. */
-static int join_rounds(struct ko_world *world, const struct ko_placement *placement, int timeout_ms,
+static int join_rounds(struct ko_world *world, const struct ko_placement *placement,
                        const ko_deadline *deadline, kolo_group **group)
 {
     int err;
@@ -172,7 +175,7 @@ static int join_rounds(struct ko_world *world, const struct ko_placement *placem
         if (err)
             return err;
         ko_store_limit(world->keys, deadline);
-        err = join_world(world, timeout_ms, deadline, group);
+        err = join_world(world, deadline, group);
         if (err != KO_AGAIN || !world->has_rounds)
             return err;
         kolo_store_close(world->keys);
@@ -196,9 +199,16 @@ static bool outlives_groups(bool is_own, const struct ko_placement *placement)
                   : ko_placement_has_uncounted(environ);
 }
 
+/* At an address that an earlier group has used too. */
+static bool may_meet_earlier(bool is_own, const struct ko_placement *placement)
+{
+    return is_own && placement->rank > 0 &&
+           (placement->meeting == KO_MEET_RANK0 || placement->meeting == KO_MEET_NODE0);
+}
+
 /* Takes store over if is_own. */
 static int join(kolo_store *store, bool is_own, const struct ko_placement *placement,
-                int timeout_ms, const ko_deadline *deadline, kolo_group **group_out)
+                ko_deadline *rejoin, const ko_deadline *deadline, kolo_group **group_out)
 {
     struct ko_world *world = ko_alloc(sizeof *world, "a world");
     kolo_group *group;
@@ -213,16 +223,15 @@ static int join(kolo_store *store, bool is_own, const struct ko_placement *place
                                .is_own = is_own,
                                .has_server = is_own && ko_meeting_has_server(placement),
                                .is_kept_here = is_own && ko_meeting_is_kept_here(placement),
-                               .may_meet_earlier = is_own && placement->rank > 0 &&
-                                                   (placement->meeting == KO_MEET_RANK0 ||
-                                                    placement->meeting == KO_MEET_NODE0),
+                               .rejoin = may_meet_earlier(is_own, placement) ? rejoin : NULL,
+                               .is_soon = rejoin && !ko_deadline_passed(rejoin),
                                .has_rounds = outlives_groups(is_own, placement),
                                .is_watched = ko_placement_has_uncounted(environ),
                                .is_in_file = is_own && placement->meeting == KO_MEET_FILE,
                                .rank = placement->rank,
                                .size = placement->size};
     find_place(is_own ? NULL : store, placement, &world->place);
-    err = join_rounds(world, placement, timeout_ms, deadline, &group);
+    err = join_rounds(world, placement, deadline, &group);
     if (err) {
         ko_world_free(world);
         return err;
@@ -266,7 +275,7 @@ int kolo_group_join_store(kolo_store *store, int rank, int size, int timeout_ms,
         return err;
     ko_error_keep(text);
     find_place(store, &placement, &place);
-    err = ko_world_blame_twin(&place, join(store, false, &placement, timeout_ms, &deadline, world));
+    err = ko_world_blame_twin(&place, join(store, false, &placement, NULL, &deadline, world));
     return err ? err : end_well(text);
 }
 
@@ -284,9 +293,10 @@ static void log_placement(const struct ko_placement *placement)
         ko_log(KO_LOG_INFO, "%s", placement->note);
 }
 
-static int join_at(const struct ko_placement *placement, int timeout_ms,
-                   const ko_deadline *deadline, kolo_group **world)
+static int join_at(const struct ko_placement *placement, const ko_deadline *deadline,
+                   kolo_group **world)
 {
+    ko_deadline rejoin = ko_deadline_in(REJOIN_MS);
     const struct timespec nap = {.tv_nsec = REJOIN_NAP_MS * 1000000};
     struct ko_place place;
     kolo_store *store;
@@ -296,7 +306,7 @@ static int join_at(const struct ko_placement *placement, int timeout_ms,
     for (;;) {
         err = ko_meeting_open(placement, deadline, &store);
         if (!err)
-            err = join(store, true, placement, timeout_ms, deadline, world);
+            err = join(store, true, placement, &rejoin, deadline, world);
         if (err != KO_AGAIN)
             return ko_world_blame_twin(&place, err);
         nanosleep(&nap, NULL);
@@ -330,7 +340,7 @@ static int join_by(const char *method, int timeout_ms, kolo_group **world)
     ko_log_set_rank(placement.rank);
     log_placement(&placement);
     ko_joins_say(&placement, KO_JOIN_WAITS);
-    err = blame_doubt(&placement, join_at(&placement, timeout_ms, &deadline, world));
+    err = blame_doubt(&placement, join_at(&placement, &deadline, world));
     ko_joins_say(&placement, err ? KO_JOIN_FAILED : KO_JOIN_DONE);
     return err;
 }

@@ -25,14 +25,15 @@ struct ko_world {
     kolo_store *store; /* the user's, or ours */
     kolo_store *keys;  /* the same under the job's prefix */
     bool is_own;
-    bool has_server;       /* rank 0 serves the store */
-    bool is_kept_here;     /* the store, at an address of the loopback */
-    bool may_meet_earlier; /* at an address that an earlier group has used too */
-    bool has_rounds;       /* the store outlives groups: see rendezvous_rounds.c */
-    bool is_watched;       /* by agents, who count a rank that fails, and start all again */
-    bool has_lost_one;     /* of the ranks, before all had come */
-    bool is_in_file;       /* the store, which is this job's then */
-    int64_t round, stale;  /* this one, and the last that is known to be none of ours */
+    bool has_server;      /* rank 0 serves the store */
+    bool is_kept_here;    /* the store, at an address of the loopback */
+    bool has_rounds;      /* the store outlives groups: see rendezvous_rounds.c */
+    bool is_watched;      /* by agents, who count a rank that fails, and start all again */
+    bool has_lost_one;    /* of the ranks, before all had come */
+    bool is_in_file;      /* the store, which is this job's then */
+    int64_t round, stale; /* this one, and the last that is known to be none of ours */
+    ko_deadline *rejoin;  /* until then it may be a store that an earlier group leaves; NULL: no */
+    bool is_soon;         /* it was met before that */
     int rank, size;
 
     struct ko_place place; /* this and the next two: rendezvous_twice.c */

@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, PATIENCE_MS = 60000, SHORT_MS = 200 };
+enum { RANKS = 3, MANY = 24, PATIENCE_MS = 60000, SHORT_MS = 200, LONG_LEAVING_MS = 2500 };
 
 struct joiner {
     char url[100];
@@ -105,6 +105,51 @@ static void a_group_can_be_joined_again_at_once(void **state)
     }
 }
 
+/* As rank 0's of a group whose ranks have left, but for the last. */
+static void serve_earlier_group(kolo_store **store)
+{
+    int64_t n;
+    char key[32];
+
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", ranks_reserve_port(), 1, PATIENCE_MS, store),
+                     0);
+    for (int rank = 0; rank < MANY; rank++) {
+        snprintf(key, sizeof key, "kolo/0/taken/%d", rank);
+        assert_int_equal(kolo_store_add(*store, key, 1, &n), 0);
+    }
+    assert_int_equal(kolo_store_add(*store, "kolo/0/left", MANY - 1, &n), 0);
+}
+
+/* Whoever looks at the store as it closes. */
+static void a_group_that_is_long_in_leaving_can_be_joined_again(void **state)
+{
+    struct joiner joiners[MANY] = {0};
+    pthread_t threads[MANY];
+    kolo_store *earlier;
+    int port;
+
+    (void)state;
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    serve_earlier_group(&earlier);
+    port = kolo_store_port(earlier);
+    for (int i = 0; i < MANY; i++) {
+        const int rank = MANY - 1 - i;
+
+        snprintf(joiners[rank].url, sizeof joiners[rank].url,
+                 "tcp://127.0.0.1:%d?rank=%d&world_size=%d", port, rank, MANY);
+        if (rank == 0) { /* which waits for its own group */
+            ranks_nap_ms(LONG_LEAVING_MS);
+            kolo_store_close(earlier);
+        }
+        assert_int_equal(pthread_create(&threads[rank], NULL, join_by_url, &joiners[rank]), 0);
+    }
+    for (int rank = 0; rank < MANY; rank++) {
+        pthread_join(threads[rank], NULL);
+        if (joiners[rank].err)
+            fail_msg("rank %d: %s", rank, joiners[rank].text);
+    }
+}
+
 static void an_agent_that_does_not_serve_is_said(void **state)
 {
     struct ko_placement placement = {.size = 2, .meeting = KO_MEET_AGENT, .host = "127.0.0.1"};
@@ -173,6 +218,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(attempts_over_an_agents_store_do_not_meet),
         cmocka_unit_test(a_group_can_be_joined_again_at_once),
+        cmocka_unit_test(a_group_that_is_long_in_leaving_can_be_joined_again),
         cmocka_unit_test(an_agent_that_does_not_serve_is_said),
         cmocka_unit_test(a_token_that_the_agents_store_does_not_ask_for_is_a_warning),
         cmocka_unit_test(a_token_that_an_agent_elsewhere_does_not_ask_for_is_refused),
