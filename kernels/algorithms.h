@@ -21,7 +21,7 @@
     X(BARRIER, barrier)
 
 #define KO_ALGORITHM_LIST(X) \
-    X(ALL_REDUCE, "one_shot", one_shot_all_reduce, KO_ORDERED, "short: one hop beats moving fewer bytes") \
+    X(ALL_REDUCE, "one_shot", one_shot_all_reduce, KO_ORDERED | KO_BY_ALL, "short: one hop beats moving fewer bytes") \
     X(ALL_REDUCE, "doubling", doubling_all_reduce, KO_REREADS, "short and many ranks: the fewest steps") \
     X(ALL_REDUCE, "hierarchical", hierarchical_all_reduce, KO_SPREAD | KO_REREADS, "the fewest bytes between hosts") \
     X(ALL_REDUCE, "hierarchical_doubling", hierarchical_doubling_all_reduce, KO_SPREAD | KO_REREADS, "short and many hosts: log2(hosts) steps between them") \
@@ -81,7 +81,9 @@ enum ko_algorithm_flag {
     KO_REREADS = 16, /* sends or adds to what verbs for final results (verbs.h) have put into OUT */
     KO_MANY = 32,    /* among two ranks nothing but another row in more messages */
     KO_FEW = 64,     /* only where a link to every rank costs little: up to KO_FEW_RANKS */
-    KO_BLOCKS = 128  /* sends a rank its block slice after slice, and takes those of OUT so */
+    KO_BLOCKS = 128, /* sends a rank its block slice after slice, and takes those of OUT so */
+    KO_BY_ALL = 256  /* each rank works out the whole result by itself, all by the same loops: of
+                        two NaNs compilers let one or the other be the sum */
 };
 
 enum { KO_FEW_RANKS = 8 };

@@ -21,6 +21,7 @@ KO_FN void hierarchical_doubling_all_reduce(verbs *v)
     const int size = host_size(hosts, host);
     const int *mates = hosts->ranks + hosts->begins[host];
 
+    v->by_host = true; /* a lane's carriers may be in another order than their hosts */
     for (size_t s = 0; s < slices_of(chunk_of(v->count, lanes, 0).count, v->slice); s++) {
         for (int lane = 0; lane < lanes; lane++)
             if (lane != place)

@@ -21,6 +21,8 @@
  * v->slice      elements that one message carries at most
  * v->hosts      where the ranks sit (hosts.h)
  * v->ranks      room for n ranks, to write down a list for reduce_from
+ * v->by_host    for a text to set, false at first: recv_add and recv_reduce have the lower host's
+ *               first, instead of the lower rank's
  *
  * Each verb is about one slice: `part` of OUT or of the buffer that is named (chunk.h).
  *

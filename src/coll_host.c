@@ -107,6 +107,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->out_blocks.count = call->is_uneven ? 0 : call->count;
     v->hosts = group->hosts;
     v->ranks = group->ranks;
+    v->by_host = false;
     v->run = ko_algorithms[algorithm].run;
     v->group = group;
     v->channel = &group->collectives;
@@ -117,7 +118,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->is_copying = is_better_copied(&extent);
     v->is_large = ko_is_beyond_cache(&extent);
     v->held = call->held;
-    v->is_streaming = v->is_large && !(ko_algorithms[algorithm].flags & KO_REREADS);
+    v->is_streaming = v->is_large && !(ko_algorithms[algorithm].flags & (KO_REREADS | KO_BY_ALL));
     v->stamp = (struct ko_stamp){.count = agreed_count(group, call),
                                  .what = ko_call_what(call),
                                  .dtype = (uint8_t)call->dtype,

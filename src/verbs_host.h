@@ -138,17 +138,24 @@ KO_FN void recv_send(verbs *v, int from, int to, struct ko_part part)
     send(v, to, OUT, part);
 }
 
+/* Whether of two the own part is the first. */
+static inline bool is_before(const verbs *v, int from)
+{
+    return v->by_host ? v->hosts->host[v->rank] < v->hosts->host[from] : v->rank < from;
+}
+
 KO_FN void recv_add(verbs *v, int from, enum buffer buffer, struct ko_part mine, enum buffer target,
                     struct ko_part part)
 {
     struct ko_link *link = link_to(v, from);
     const void *own = at(v, buffer, mine);
     const void *theirs = link ? arrived(v, link, bytes_of(v, part)) : NULL;
+    const bool is_first = is_before(v, from);
 
     if (!theirs)
         return;
-    v->reduction->step(at(v, target, part), v->rank < from ? own : theirs,
-                       v->rank < from ? theirs : own, part.count);
+    v->reduction->step(at(v, target, part), is_first ? own : theirs, is_first ? theirs : own,
+                       part.count);
     release(link);
 }
 
@@ -213,7 +220,7 @@ static inline __attribute__((always_inline)) void complete_with(verbs *v, int fr
 KO_FN void recv_reduce(verbs *v, int from, enum buffer buffer, struct ko_part mine,
                        struct ko_part part)
 {
-    complete_with(v, from, at(v, buffer, mine), part, v->is_streaming, v->rank < from);
+    complete_with(v, from, at(v, buffer, mine), part, v->is_streaming, is_before(v, from));
 }
 
 enum { SUM_BYTES = 8 << 10 }; /* in the nearest cache, beside what is read */
@@ -256,7 +263,7 @@ KO_FN void recv_reduce_send(verbs *v, int from, int to, enum buffer buffer, stru
 
 KO_FN void recv_reduce_send_all(verbs *v, int from, int to, enum buffer buffer, struct ko_part part)
 {
-    complete_with(v, from, at(v, buffer, part), part, false, v->rank < from);
+    complete_with(v, from, at(v, buffer, part), part, false, is_before(v, from));
     send(v, to, OUT, part);
 }
 

@@ -20,6 +20,7 @@ typedef struct ko_verbs {
     struct ko_blocks in_blocks, out_blocks; /* of the buffers that have a block for each rank */
     const struct ko_hosts *hosts;
     int *ranks;
+    bool by_host;
 
     void (*run)(struct ko_verbs *v); /* the text */
     kolo_group *group;

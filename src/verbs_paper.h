@@ -15,6 +15,7 @@ typedef struct ko_paper_verbs {
     struct ko_blocks in_blocks, out_blocks;
     const struct ko_hosts *hosts; /* of texts for several */
     int *ranks;
+    bool by_host;
 
     struct ko_paper_list *list;
 } verbs;

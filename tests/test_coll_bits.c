@@ -21,8 +21,9 @@ enum { SLICE_BYTES = 192 };
 static const struct row {
     enum ko_collective what;
     const char *name;
+    unsigned flags;
 } rows[] = {
-#define ROW(what, name, text, flags, why) {KO_##what, name},
+#define ROW(what, name, text, flags, why) {KO_##what, name, flags},
     KO_ALGORITHM_LIST(ROW)
 #undef ROW
 };
@@ -110,10 +111,82 @@ static void results_have_the_same_bits_on_all_ranks(void **state)
         run(IS_SANITIZED ? 3 : 8);
     }
 }
+
+/* ---- hosts ------------------------------------------------------------------------------- */
+
+enum { MIXED_RANKS = 8 };
+
+/* Of the second ranks of the four hosts some are in another order than the hosts. */
+static int settle_mixed(int rank, void *unused)
+{
+    static const char *const hosts[MIXED_RANKS] = {"0", "1", "2", "3", "0", "2", "3", "1"};
+
+    (void)unused;
+    return setenv("KOLO_HOST", hosts[rank], 1);
+}
+
+static void nor_does_it_matter_which_ranks_a_host_has(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = MIXED_RANKS, .settle = settle_mixed};
+
+    (void)state;
+    SKIP_PROCESSES_UNDER_TSAN();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].what != KO_ALL_REDUCE || !(rows[i].flags & KO_SPREAD))
+            continue;
+        exam_set_variables("shm,tcp", rows[i].name, SLICE_BYTES);
+        assert_int_equal(ranks_run(&ranks, compare_all_bits, NULL), 0);
+    }
+}
+
+/* ---- in place on some ranks alone --------------------------------------------------------- */
+
+/* By one long call, of two ranks. */
+static int compare_places(kolo_group *group, kolo_dtype dtype)
+{
+    const size_t nbytes = group->endpoint->cache_bytes + RANDOM_BYTES;
+    const size_t count = nbytes / RANDOM_BYTES * RANDOM_BYTES / kolo_dtype_size(dtype);
+    unsigned char *in = malloc(nbytes), *other = malloc(nbytes);
+    unsigned char *out = kolo_group_rank(group) ? other : in;
+    int failed = !in || !other;
+
+    for (size_t at = 0; at + RANDOM_BYTES <= nbytes && !failed; at += RANDOM_BYTES)
+        fill_randomly(dtype, kolo_group_rank(group), in + at);
+    failed = failed || kolo_all_reduce(group, in, out, count, dtype, KOLO_SUM);
+    failed = failed || kolo_all_reduce(group, out, out, nbytes / RANDOM_BYTES * RANDOM_BYTES,
+                                       KOLO_UINT8, KOLO_BXOR); /* of two that are equal is 0 */
+    for (size_t at = 0; at + RANDOM_BYTES <= nbytes && !failed; at++)
+        failed = out[at] != 0;
+    free(in);
+    free(other);
+    return failed ? ranks_fail("%s: other bits in place", kolo_dtype_name(dtype)) : 0;
+}
+
+static int compare_both_places(kolo_group *group, void *argument)
+{
+    (void)argument;
+    return compare_places(group, KOLO_FLOAT32) || compare_places(group, KOLO_FLOAT64);
+}
+
+static void nor_which_ranks_reduce_in_place(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_THREADS, .n = 2};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].what != KO_ALL_REDUCE)
+            continue;
+        exam_set_variables("shm", rows[i].name, 1 << 17);
+        assert_int_equal(ranks_run(&ranks, compare_both_places, NULL), 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_have_the_same_bits_on_all_ranks),
+        cmocka_unit_test(nor_does_it_matter_which_ranks_a_host_has),
+        cmocka_unit_test(nor_which_ranks_reduce_in_place),
     };
 
     if (argc > 1)
