@@ -141,36 +141,51 @@ static void begin(verbs *v, const void *in, void *out, int root)
     v->buffers[OUT] = out;
 }
 
-/* Elements of IN, with what lies between blocks. */
+/* Elements of IN. */
 static size_t in_count(const kolo_group *group, const struct ko_call *call)
 {
-    size_t most = 0;
+    size_t count = 0;
 
     if (call->what != KO_REDUCE_SCATTER)
         return call->count;
-    if (!call->is_uneven)
-        return call->count * (size_t)group->size;
-    for (int i = 0; i < group->size; i++) {
-        const struct ko_part block = block_of(&call->in_blocks, i);
+    for (int i = 0; i < group->size; i++)
+        count += call->is_uneven ? call->in_blocks.counts[i] : call->count;
+    return count;
+}
 
-        if (block.count && block.at + block.count > most)
-            most = block.at + block.count;
+/* One block behind the other, whatever lies between them; starts has room to say where. */
+static void scale_blocks(verbs *v, unsigned char *memory, size_t *starts, double factor)
+{
+    const struct ko_blocks blocks = v->in_blocks;
+    size_t end = 0;
+
+    for (int i = 0; i < v->n; i++) {
+        const struct ko_part block = block_of(&blocks, i);
+
+        if (block.count)
+            v->reduction->scale(memory + end * v->element, at(v, IN, block), block.count, factor);
+        starts[i] = end;
+        end += block.count;
     }
-    return most;
+    v->in_blocks.starts = starts;
 }
 
 /* Lets the texts read the input times the factor. */
 static int scale(verbs *v, const struct ko_call *call)
 {
     const size_t count = in_count(v->group, call);
+    const size_t list = v->in_blocks.counts ? (size_t)v->n * sizeof(size_t) : 0;
     unsigned char *memory;
-    int err = ko_group_scaled(v->group, count * v->element, &memory);
+    int err = ko_group_scaled(v->group, list + count * v->element, &memory);
 
     if (err)
         return err;
     assert(v->reduction); /* is_scaled is for reductions only */
-    v->reduction->scale(memory, v->buffers[IN], count, call->factor);
-    v->buffers[IN] = memory;
+    if (list)
+        scale_blocks(v, memory + list, (size_t *)(void *)memory, call->factor);
+    else
+        v->reduction->scale(memory, v->buffers[IN], count, call->factor);
+    v->buffers[IN] = memory + list;
     return KOLO_OK;
 }
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -105,6 +106,43 @@ static void factors_come_before_the_sum(void **state)
     }
 }
 
+/* Blocks at the two ends of what cannot be read in between. */
+static int leave_gaps(kolo_group *group, void *argument)
+{
+    const size_t nbytes = (size_t)1 << 38, most = 1 << 16;
+    const size_t counts[] = {3, 4}, starts[] = {2, (nbytes - most) / sizeof(int32_t)};
+    const kolo_blocks blocks = {counts, starts};
+    const int rank = kolo_group_rank(group);
+    char *memory =
+        mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int32_t *in = (void *)memory, out[4];
+    kolo_op op;
+    int failed;
+
+    (void)argument;
+    if (memory == MAP_FAILED || mprotect(memory, most, PROT_READ | PROT_WRITE) ||
+        mprotect(memory + nbytes - most, most, PROT_READ | PROT_WRITE))
+        return ranks_fail("no memory with a hole");
+    for (size_t i = 0; i < counts[0]; i++)
+        in[starts[0] + i] = element(rank, i);
+    for (size_t i = 0; i < counts[1]; i++)
+        in[starts[1] + i] = element(rank, counts[0] + i);
+    failed = kolo_op_premul_sum(group, rank + 2.0, &op) ||
+             kolo_reduce_scatter_v(group, in, &blocks, out, KOLO_INT32, op);
+    failed = failed ? ranks_fail("reduce_scatter_v")
+                    : check("reduce_scatter_v", out, rank ? counts[0] : 0, counts[rank], 2);
+    munmap(memory, nbytes);
+    return failed;
+}
+
+static void what_lies_between_blocks_is_left_alone(void **state)
+{
+    (void)state;
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, leave_gaps, NULL),
+                     0);
+}
+
 static int use_wrongly(kolo_group *group, void *argument)
 {
     kolo_op ops[64], more;
@@ -145,6 +183,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(factors_come_before_the_sum),
+        cmocka_unit_test(what_lies_between_blocks_is_left_alone),
         cmocka_unit_test(wrong_uses_are_told),
     };
 
