@@ -5,6 +5,7 @@
  */
 #include "coll_epilogue.h"
 
+#include "coll_places.h"
 #include "dtype.h"
 #include "gradients.h"
 #include "status.h"
@@ -151,22 +152,48 @@ int kolo_all_reduce_compressed_async(kolo_group *group, const float *in, float *
 
 static const char unscale_name[] = "unscale";
 
-static int check_unscaling(const kolo_tensor *tensors, size_t ntensors, const kolo_cast *cast)
+/* Whether an element of out is where one of in still is to be read. */
+static bool is_overwritten(const kolo_tensor *tensor, const kolo_cast *cast)
+{
+    const size_t in_bytes = tensor->count * kolo_dtype_size(cast->from);
+    const size_t out_bytes = tensor->count * kolo_dtype_size(cast->to);
+    const struct ko_places places = {in_bytes, out_bytes,
+                                     cast->from == cast->to ? 0 : out_bytes /* behind it */};
+
+    return tensor->count && !ko_places_allow(&places, tensor->in, tensor->out);
+}
+
+static int check_tensor(const kolo_tensor *tensor, size_t i, const kolo_cast *cast)
+{
+    if (tensor->count > SIZE_MAX / sizeof(float))
+        return ko_fail(KOLO_E_INVALID, "%s: tensor %zu of %zu elements is more than memory has",
+                       unscale_name, i, tensor->count);
+    if (tensor->count && (!tensor->in || !tensor->out))
+        return ko_fail(KOLO_E_INVALID, "%s: tensor %zu has no %s", unscale_name, i,
+                       tensor->in ? "out" : "in");
+    if (is_overwritten(tensor, cast))
+        return ko_fail(KOLO_E_INVALID,
+                       "%s: in and out of tensor %zu overlap, and are not both the same memory and "
+                       "of one type",
+                       unscale_name, i);
+    return KOLO_OK;
+}
+
+static int check_unscaling(const kolo_tensor *tensors, size_t ntensors, const kolo_cast *cast,
+                           const float *found_inf)
 {
     int err;
 
-    if (!cast || (ntensors && !tensors))
-        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", unscale_name, cast ? "tensors" : "cast");
+    if (!cast || !found_inf || (ntensors && !tensors))
+        return ko_fail(KOLO_E_INVALID, "%s: %s is NULL", unscale_name,
+                       !cast        ? "cast"
+                       : !found_inf ? "found_inf"
+                                    : "tensors");
     err = ko_gradients_check(cast->from);
     if (!err)
         err = ko_gradients_check(cast->to);
     for (size_t i = 0; i < ntensors && !err; i++)
-        if (tensors[i].count > SIZE_MAX / sizeof(float))
-            err = ko_fail(KOLO_E_INVALID, "%s: tensor %zu of %zu elements is more than memory has",
-                          unscale_name, i, tensors[i].count);
-        else if (tensors[i].count && (!tensors[i].in || !tensors[i].out))
-            err = ko_fail(KOLO_E_INVALID, "%s: tensor %zu has no %s", unscale_name, i,
-                          tensors[i].in ? "out" : "in");
+        err = check_tensor(&tensors[i], i, cast);
     return err;
 }
 
@@ -188,7 +215,7 @@ int kolo_unscale(kolo_group *group, const kolo_tensor *tensors, size_t ntensors,
 {
     struct ko_epilogue epilogue = {
         .name = unscale_name, .wire = KOLO_FLOAT32, .tensors = tensors, .ntensors = ntensors};
-    int err = check_unscaling(tensors, ntensors, cast);
+    int err = check_unscaling(tensors, ntensors, cast, found_inf);
 
     if (err)
         return err;
@@ -204,7 +231,7 @@ int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, size_t nte
     int err = check_work(unscale_name, work);
 
     if (!err)
-        err = check_unscaling(tensors, ntensors, cast);
+        err = check_unscaling(tensors, ntensors, cast, found_inf);
     if (err)
         return err;
     epilogue.cast = *cast;

@@ -67,7 +67,7 @@ const char *ko_call_name(const struct ko_call *call)
 static bool is_plainly_right(const kolo_group *group, const struct ko_call *call)
 {
     return ko_dtype_is_valid(call->dtype) && !call->is_coalesced && !call->is_uneven &&
-           call->count < (size_t)1 << 32 && call->in && call->out &&
+           !call->epilogue && call->count < (size_t)1 << 32 && call->in && call->out &&
            (unsigned)call->root < (unsigned)group->size && ko_call_is_placed(group, call) &&
            (!ko_is_reducing(call->what) || ko_reduction_of(call->dtype, call->op));
 }

@@ -42,15 +42,14 @@ static inline bool ko_places_allow(const struct ko_places *places, const void *i
            (behind >= places->out_bytes && (uintptr_t)0 - behind >= places->in_bytes);
 }
 
-/* Of a call whose counts are right, on a rank that has both buffers. Blocks of different lengths,
- * and arrays of an optimizer, are not looked at, nor what a rank that is not the root has not. */
+/* Of a call whose counts are right, on a rank that has both buffers. Blocks of different lengths
+ * are not looked at, nor what a rank that is not the root has not. */
 static inline bool ko_call_is_placed(const kolo_group *group, const struct ko_call *call)
 {
     const struct ko_places places = ko_places_of(
         call->what, call->count << ko_dtype_shift(call->dtype), group->size, group->rank);
 
-    return call->is_uneven || call->epilogue ||
-           (ko_has_root(call->what) && call->root != group->rank) ||
+    return call->is_uneven || (ko_has_root(call->what) && call->root != group->rank) ||
            ko_places_allow(&places, call->in, call->out);
 }
 

@@ -82,6 +82,39 @@ static int train_too_much(kolo_group *group, void *argument)
     return failed;
 }
 
+/* What an all_reduce refuses, and what is not as long in one buffer as in the other. */
+static int train_in_each_other(kolo_group *group, void *argument)
+{
+    const kolo_cast widen = {KOLO_FLOAT16, KOLO_FLOAT32, .factor = 1};
+    const kolo_cast same = {KOLO_FLOAT32, KOLO_FLOAT32, .factor = 1};
+    float memory[8] = {0}, found = 0;
+    const kolo_tensor there = {memory, memory, 4}, behind = {memory, memory + 2, 4};
+    const kolo_tensor before = {memory + 4, memory + 1, 4};
+    kolo_work *work;
+    int failed = 0;
+
+    (void)argument;
+    failed |= ranks_expect(
+        kolo_all_reduce_compressed(group, memory, memory + 3, 4, KOLO_BFLOAT16, KOLO_SUM),
+        KOLO_E_INVALID, "all_reduce_compressed: in and out overlap, and are not the same");
+    failed |= ranks_expect(kolo_all_reduce_compressed_async(group, memory + 3, memory, 4,
+                                                            KOLO_BFLOAT16, KOLO_SUM, &work),
+                           KOLO_E_INVALID, "all_reduce_compressed: in and out overlap");
+    failed |= ranks_expect(kolo_unscale(group, &there, 1, &widen, &found), KOLO_E_INVALID,
+                           "unscale: in and out of tensor 0 overlap, and are not both the same "
+                           "memory and of one type");
+    failed |= ranks_expect(kolo_unscale(group, &before, 1, &widen, &found), KOLO_E_INVALID,
+                           "unscale: in and out of tensor 0 overlap");
+    failed |= ranks_expect(kolo_unscale_async(group, &behind, 1, &same, &found, &work),
+                           KOLO_E_INVALID, "unscale: in and out of tensor 0 overlap");
+    failed |= ranks_expect(kolo_unscale(group, &there, 1, &same, NULL), KOLO_E_INVALID,
+                           "unscale: found_inf is NULL");
+    failed |= kolo_all_reduce_compressed(group, memory, memory, 4, KOLO_BFLOAT16, KOLO_SUM);
+    failed |= kolo_unscale(group, &behind, 1, &widen, &found);
+    failed |= kolo_unscale(group, &there, 1, &same, &found);
+    return failed;
+}
+
 static int list_wrongly(kolo_group *group, void *argument)
 {
     const size_t counts[] = {2, 2};
@@ -321,6 +354,7 @@ static void wrong_arguments_are_named(void **state)
     assert_int_equal(ranks_run(&ranks, list_wrongly, NULL), 0);
     assert_int_equal(ranks_run(&ranks, list_too_much, NULL), 0);
     assert_int_equal(ranks_run(&ranks, train_too_much, NULL), 0);
+    assert_int_equal(ranks_run(&ranks, train_in_each_other, NULL), 0);
     assert_int_equal(ranks_expect(kolo_work_wait(NULL, -1), KOLO_E_INVALID, "work is NULL"), 0);
     assert_int_equal(ranks_expect(kolo_work_test(NULL, &done), KOLO_E_INVALID, "work is NULL"), 0);
     assert_string_equal(kolo_work_error(NULL), "");
