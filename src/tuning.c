@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <locale.h>
 #include <math.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -85,6 +86,21 @@ int ko_costs_check(const struct ko_costs *costs)
     if (costs->cores < 1 || costs->cores > 65536)
         return ko_fail(KOLO_E_INVALID, "cores is %g", costs->cores);
     return KOLO_OK;
+}
+
+/* A program may be in a language that writes 0,5; in a file of costs it is 0.5. Returns what this
+ * thread is in till write_as_before; 0: it stays in that. */
+static locale_t write_points(void)
+{
+    const locale_t points = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+
+    return points ? uselocale(points) : (locale_t)0;
+}
+
+static void write_as_before(locale_t before)
+{
+    if (before)
+        freelocale(uselocale(before));
 }
 
 /* ---- the machine ------------------------------------------------------------------------- */
@@ -347,10 +363,12 @@ static int open_readable(struct reader *reader)
 static int read_file(struct reader *reader, struct ko_costs *costs)
 {
     struct ko_costs read = {.cores = 0};
+    locale_t before;
     int err = open_readable(reader);
 
     if (err)
         return err;
+    before = write_points();
     err = read_format(reader);
     if (!err)
         err = read_maker(reader);
@@ -358,6 +376,7 @@ static int read_file(struct reader *reader, struct ko_costs *costs)
         err = read_machine(reader);
     if (!err)
         err = read_numbers(reader, &read);
+    write_as_before(before);
     fclose(reader->file);
     if (!err)
         *costs = read;
@@ -404,6 +423,7 @@ static int fail_write(const char *path)
 
 static int write_all(FILE *file, const char *maker, const struct ko_costs *costs)
 {
+    const locale_t before = write_points();
     char machine[LINE_BYTES];
 
     ko_tuning_machine(machine, sizeof machine);
@@ -411,6 +431,7 @@ static int write_all(FILE *file, const char *maker, const struct ko_costs *costs
     for (size_t i = 0; i < NNUMBERS; i++)
         fprintf(file, "%s %.9g\n", numbers[i].name, value(costs, &numbers[i]));
     fprintf(file, "end\n");
+    write_as_before(before);
     return ferror(file) | fflush(file) | fsync(fileno(file));
 }
 

@@ -9,6 +9,7 @@
 #include "tuning.h"
 
 #include <limits.h>
+#include <locale.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -276,6 +277,40 @@ static void costs_survive_a_file(void **state)
     assert_true(read.cores >= 1);
 }
 
+/* A language that writes 0,5: programs that are in one read a file of points, and write one. */
+static void numbers_have_points_in_every_language(void **state)
+{
+    const struct scratch *scratch = *state;
+    struct ko_costs costs = costs_of_one_core(), read;
+    char command[512], text[32];
+    int status;
+
+    snprintf(command, sizeof command,
+             "mkdir %s.d && printf 'LC_NUMERIC\\ndecimal_point \",\"\\nthousands_sep \"\"\\n"
+             "grouping -1\\nEND LC_NUMERIC\\n' >%s.d/source && "
+             "localedef -c -i %s.d/source %s.d/comma >/dev/null 2>&1",
+             scratch->path, scratch->path, scratch->path, scratch->path);
+    (void)!system(command);
+    snprintf(command, sizeof command, "%s.d", scratch->path);
+    setenv("LOCPATH", command, 1);
+    (void)setlocale(LC_NUMERIC, "comma");
+    costs.copy_byte[5] = 0.5;
+    status = ko_tuning_write(scratch->path, &costs);
+    if (!status)
+        status = ko_tuning_read(scratch->path, &read);
+    snprintf(text, sizeof text, "%g", 0.5);
+    snprintf(command, sizeof command, "grep -q '^copy_byte.128M 0\\.5$' %s", scratch->path);
+    status = status ? status : system(command);
+    setlocale(LC_NUMERIC, "C");
+    unsetenv("LOCPATH");
+    snprintf(command, sizeof command, "rm -r %s.d", scratch->path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(status, 0);
+    assert_memory_equal(&read, &costs, sizeof costs);
+    if (strcmp(text, "0,5") != 0)
+        skip();
+}
+
 /* What would be waited for, or never end, is refused at once. */
 static void only_files_are_read(void **state)
 {
@@ -469,6 +504,8 @@ int main(void)
         cmocka_unit_test(wishes_do_not_contradict),
         cmocka_unit_test(collectives_are_spelt_in_several_ways),
         cmocka_unit_test_setup_teardown(costs_survive_a_file, open_scratch, close_scratch),
+        cmocka_unit_test_setup_teardown(numbers_have_points_in_every_language, open_scratch,
+                                        close_scratch),
         cmocka_unit_test_setup_teardown(only_files_are_read, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(costs_follow_the_protocols, open_scratch, close_scratch),
         cmocka_unit_test_setup_teardown(costs_are_those_of_a_bound_rank_too, open_scratch,
