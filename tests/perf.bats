@@ -358,6 +358,10 @@ END
     refuses 'no operation is taken' "$PERF" all_reduce --load x.json
     refuses 'only one of --json, --csv and --plot' "$PERF" all_reduce --json - --csv -
     refuses 'neither --json nor -N' "$PERF" --load x.json --json y.json
+    local other
+    for other in --json --csv --plot --compare; do
+        refuses '--tune writes costs alone' "$PERF" --tune costs $other file
+    done
     RANK=0 WORLD_SIZE=1 refuses 'RANK is set' "$PERF" -N 2 all_reduce
     RANK=0 WORLD_SIZE=1048576 MASTER_ADDR=localhost MASTER_PORT=1 refuses \
         '-t 2: 1048576 processes of so many ranks' "$PERF" -t 2 barrier
@@ -389,6 +393,28 @@ END
     sed 's/"bytes": 8,//' base.json >bad.json
     refuses 'no bytes' "$PERF" --load bad.json
     [ ! -e /dev/full ] || refuses 'No space left' "$PERF" --load base.json --csv /dev/full
+}
+
+@test "a pipe gets what is written, whoever looked whether it can be" {
+    mkfifo pipe
+    timeout 60 cat pipe >r.csv 3>&- &
+    run timeout 60 "$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}" --csv pipe
+    [ "$status" -eq 0 ]
+    wait $!
+    [ "$(cut -d, -f1-3 r.csv | xargs)" = "collective,ranks,bytes all_reduce,2,8 all_reduce,2,8" ]
+    run "$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}" --csv >(cat >again.csv)
+    [ "$status" -eq 0 ]
+}
+
+@test "wrong elements of a file are wrong when it is loaded, too" {
+    "$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}" --json r.json
+    run "$PERF" --load r.json
+    [ "$status" -eq 0 ]
+    sed 's/"wrong": 0, "algbw"/"wrong": 3, "algbw"/' r.json >wrong.json
+    run "$PERF" --load wrong.json --csv wrong.csv
+    [ "$status" -eq 1 ]
+    [ "$(rows | awk '{ print $9 }')" = 3 ]
+    [ "$(wc -l <wrong.csv)" -eq 3 ]
 }
 
 @test "ranks that disagree say so and end with 125" {

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct results {
@@ -46,14 +47,24 @@ static int divert_table(struct results *results)
     return KOLO_OK;
 }
 
+static bool is_pipe(const char *path)
+{
+    struct stat status;
+
+    return !stat(path, &status) && S_ISFIFO(status.st_mode);
+}
+
 /* Better said before an hour of measuring than after it. What is in the file stays there, and none
- * is left behind that was not there: measuring may end early. */
+ * is left behind that was not there: measuring may end early. Who reads a pipe would read of its
+ * end when it is closed. */
 static int check_writable(const char *path)
 {
     int fd;
 
     if (!path || is_dash(path))
         return KOLO_OK;
+    if (is_pipe(path))
+        return access(path, W_OK) ? ko_fail_errno(errno, "%s", path) : KOLO_OK;
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd >= 0)
         unlink(path);
@@ -137,11 +148,13 @@ static int write_files(const struct results *results)
 
 /* ---- the run ----------------------------------------------------------------------------- */
 
-static void print_loaded(const struct ko_perf_options *options, const struct ko_perf_report *report)
+/* Returns the exit code of the run that it is of. */
+static int print_loaded(const struct ko_perf_options *options, const struct ko_perf_report *report)
 {
     ko_perf_print_head(stdout, options);
     for (size_t i = 0; i < report->nrows; i++)
         ko_perf_print_row(stdout, options, &report->rows[i]);
+    return ko_perf_report_wrong(report, 0) ? KO_PERF_WRONG : KO_PERF_FINE;
 }
 
 static int perform(struct results *results)
@@ -154,7 +167,7 @@ static int perform(struct results *results)
     if (is_first(results))
         err = prepare_files(results);
     if (!err && options->load)
-        print_loaded(options, &results->report);
+        code = print_loaded(options, &results->report);
     else if (!err)
         code = ko_perf_run(options, &results->report);
     if (!err && code != KO_PERF_FAILED && is_first(results))

@@ -498,6 +498,9 @@ static void settle(struct argp_state *state, struct input *input)
     else if (options->tune && (options->cases || options->load || options->nprocs > 0))
         argp_error(state, "--tune starts two ranks of its own: it takes neither an operation, "
                           "--load nor -N");
+    else if (options->tune && (options->json || options->csv || options->plot || options->compare))
+        argp_error(state, "--tune writes costs alone: it takes neither --json, --csv, --plot nor "
+                          "--compare");
     else if (options->tune && options->nsamples > KO_TUNE_MOST_ROUNDS)
         argp_error(state, "--tune takes at most -n %d", KO_TUNE_MOST_ROUNDS);
     else if (options->load && options->cases)
