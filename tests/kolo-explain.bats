@@ -228,6 +228,8 @@ all_to_all 18 1.20"
     run --separate-stderr "$EXPLAIN" barrier --algo ring
     [ "$status" -eq 125 ]
     [[ "$stderr" == *'barrier has no algorithm "ring"; it has hierarchical, dissemination, direct, binomial'* ]]
+    run --separate-stderr -125 "$EXPLAIN" barrier --simulate --algo ""
+    [[ "$stderr" == *'barrier has no algorithm ""; it has '* ]]
 }
 
 @test "underscores and capitals of a collective's name do not count" {
@@ -273,6 +275,19 @@ all_to_all 18 1.20"
         xml "$D/a.svg"
         json True <"$D/a.json"
     done
+}
+
+@test "options that would change nothing are refused" {
+    local output_option
+    for output_option in --json "--svg -"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr -125 "$EXPLAIN" all_reduce --rank 0 $output_option
+        [ -z "$output" ]
+        [[ "$stderr" == *"--rank is for the words"* ]]
+    done
+    run -0 "$EXPLAIN" all_reduce --rank 0 --svg "$D/a.svg"
+    run --separate-stderr -125 "$EXPLAIN" --list all_reduce
+    [[ "$stderr" == *"--list has all collectives: it takes no \"all_reduce\""* ]]
 }
 
 @test "a root that cannot be is named" {

@@ -125,10 +125,11 @@ static int add_named(struct ko_forecast *forecast, const struct ko_explain_wish 
 {
     struct ko_explain_wish one = *wish;
     char name[64];
-    int err = KOLO_OK;
+    const char *at = wish->algorithm;
+    int err;
 
     one.algorithm = name;
-    for (const char *at = wish->algorithm; *at && !err; at += strspn(at, ",")) {
+    do {
         const size_t length = strcspn(at, ",");
         const struct ko_paper_text *text;
 
@@ -137,7 +138,8 @@ static int add_named(struct ko_forecast *forecast, const struct ko_explain_wish 
         if (!err)
             add_row(forecast, (int)(text - ko_paper_texts));
         at += length;
-    }
+        at += strspn(at, ",");
+    } while (*at && !err);
     return err;
 }
 

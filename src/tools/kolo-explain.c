@@ -159,6 +159,11 @@ static void check(struct command *command, struct argp_state *state)
 {
     if (!command->wish.collective && !command->is_list)
         argp_error(state, "which collective? --list has them");
+    if (command->wish.collective && command->is_list)
+        argp_error(state, "--list has all collectives: it takes no \"%s\"",
+                   command->wish.collective);
+    if (command->rank >= 0 && (command->is_json || (command->svg && !strcmp(command->svg, "-"))))
+        argp_error(state, "--rank is for the words: --json and --svg have what all ranks do");
     if (command->is_forecast && command->of_steps)
         argp_error(state, "%s and --simulate do not go together", command->of_steps);
     if (!command->is_forecast && command->of_forecast)
