@@ -17,8 +17,9 @@
 
 enum {
     LEAVE_JOIN_MS = 1000,
-    LEAVE_LOST_MS = 10000, /* in which the others, started at about the same time, may come */
-    FIRST_SAID_MS = 500,   /* who has come, at the level INFO */
+    LEAVE_REFUSED_MS = 3000, /* in which the others, started at about the same time, may come, */
+    LEAVE_LOST_MS = 10000,   /* and where one of them has ended, of which launchers tell at once */
+    FIRST_SAID_MS = 500,     /* who has come, at the level INFO */
     SAID_AGAIN_MS = 3000
 };
 
@@ -348,7 +349,9 @@ static struct audience audience_of(const struct ko_world *world, int err)
 {
     if (world->has_lost_one)
         return (struct audience){world->size - 1, LEAVE_LOST_MS};
-    return (struct audience){err == KOLO_E_INVALID ? world->size : 0, LEAVE_JOIN_MS};
+    if (err == KOLO_E_INVALID)
+        return (struct audience){world->size, LEAVE_REFUSED_MS};
+    return (struct audience){0, LEAVE_JOIN_MS};
 }
 
 static void leave_unmet(struct ko_world *world, int status)
