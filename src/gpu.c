@@ -195,6 +195,7 @@ int ko_gpu_open(void *stream, const atomic_int *stop, struct ko_gpu **gpu_out)
         return err;
     }
     gpu->waiter.is_waiting = ko_gpu_is_waiting;
+    gpu->waiter.is_behind = ko_gpu_is_behind;
     ko_gpu_enter_waiter(&gpu->waiter);
     *gpu_out = gpu;
     return KOLO_OK;

@@ -63,6 +63,9 @@ bool ko_gpu_await_end(struct ko_gpu *gpu);
 /* Whether what calls have put into streams is not done yet, or a graph waits. */
 bool ko_gpu_is_waiting(struct ko_gpu_waiter *waiter);
 
+/* Whether a stream has not come to a mark yet. */
+bool ko_gpu_is_behind(struct ko_gpu_waiter *waiter);
+
 /* With the context: the end of a block; of one that may be had at any time, and of all. */
 void ko_gpu_free_block(const struct ko_cuda *cuda, struct ko_gpu_block *block);
 void ko_gpu_retire_block(struct ko_gpu *gpu, struct ko_gpu_block *block);

@@ -2,14 +2,70 @@
  *
  * To take memory away, the driver has its caller wait until all streams of the context have done
  * what is in them. A stream may wait for a call there, and that call for its caller: so what is of
- * no more use is kept until no stream of this process waits for a call, nor can come to.
+ * no more use is kept until no stream of this process waits for a call, nor can come to. Nor is it
+ * taken away while a call is behind what the user has in a stream, or that call would last as long,
+ * whatever its limit.
  */
+#include "clock.h"
 #include "gpu_opened.h"
 #include "gpu_parts.h"
 #include "gpu_pieces.h"
 #include "status.h"
 
 #include <stdlib.h>
+
+/* ---- when ----------------------------------------------------------------------------------- */
+
+/* Kernels of graphs say that they wait in another word, again and again as long as they do, and
+ * make it 0 behind that: it is taken away, and what has been said lately holds. */
+static bool has_waiting_kernel(struct ko_gpu *gpu)
+{
+    enum { LATELY_MS = 2 };
+    const int64_t now_ns = ko_now_ns();
+
+    for (int i = 0; i < KO_PUSH_BLOCKS; i++)
+        if (atomic_exchange(&gpu->page->stalled[1][i], 0))
+            gpu->stalled_ns = now_ns;
+    return gpu->stalled_ns && now_ns - gpu->stalled_ns < LATELY_MS * INT64_C(1000000);
+}
+
+static struct ko_gpu *gpu_of(struct ko_gpu_waiter *waiter)
+{
+    return (struct ko_gpu *)((uintptr_t)waiter - offsetof(struct ko_gpu, waiter));
+}
+
+bool ko_gpu_is_behind(struct ko_gpu_waiter *waiter)
+{
+    struct ko_gpu *gpu = gpu_of(waiter);
+    const struct ko_gpu_mark *mark;
+
+    pthread_mutex_lock(&gpu->lock);
+    mark = gpu->youngest; /* the elder ones stay as they are */
+    pthread_mutex_unlock(&gpu->lock);
+    if (ko_gpu_enter(gpu))
+        return false;
+    while (mark && gpu->cuda->event_query(mark->reached) != KO_CU_NOT_READY)
+        mark = mark->elder;
+    ko_gpu_leave(gpu);
+    return mark;
+}
+
+/* No call puts anything into a stream meanwhile: it would be counted. */
+bool ko_gpu_is_waiting(struct ko_gpu_waiter *waiter)
+{
+    struct ko_gpu *gpu = gpu_of(waiter);
+    ko_cu_result result;
+
+    if (ko_gpu_page_is_awaited(gpu->page) || has_waiting_kernel(gpu))
+        return true;
+    if (ko_gpu_enter(gpu))
+        return false;
+    result = gpu->cuda->event_query(gpu->put);
+    ko_gpu_leave(gpu);
+    return result == KO_CU_NOT_READY;
+}
+
+/* ---- what ----------------------------------------------------------------------------------- */
 
 struct retired {
     enum { OPENED, PIECES, MADE, BLOCK } kind;
@@ -120,7 +176,7 @@ static bool has_retired(struct ko_gpu *gpu)
 
 void ko_gpu_tidy(struct ko_gpu *gpu)
 {
-    if (!has_retired(gpu) || !ko_gpu_begin_freeing(0))
+    if (!has_retired(gpu) || !ko_gpu_begin_tidying())
         return;
     if (!ko_gpu_enter(gpu)) {
         ko_gpu_free_retired(gpu, false);

@@ -430,34 +430,6 @@ int ko_gpu_end_in_stream(struct ko_gpu *gpu, ko_cu_stream stream)
     return ko_cuda_check(gpu->cuda, result, "the stream cannot be followed");
 }
 
-/* Kernels of graphs say that they wait in another word, again and again as long as they do, and
- * make it 0 behind that: it is taken away, and what has been said lately holds. */
-static bool has_waiting_kernel(struct ko_gpu *gpu)
-{
-    enum { LATELY_MS = 2 };
-    const int64_t now_ns = ko_now_ns();
-
-    for (int i = 0; i < KO_PUSH_BLOCKS; i++)
-        if (atomic_exchange(&gpu->page->stalled[1][i], 0))
-            gpu->stalled_ns = now_ns;
-    return gpu->stalled_ns && now_ns - gpu->stalled_ns < LATELY_MS * INT64_C(1000000);
-}
-
-/* No call puts anything into a stream meanwhile: it would be counted. */
-bool ko_gpu_is_waiting(struct ko_gpu_waiter *waiter)
-{
-    struct ko_gpu *gpu = (struct ko_gpu *)((uintptr_t)waiter - offsetof(struct ko_gpu, waiter));
-    ko_cu_result result;
-
-    if (ko_gpu_page_is_awaited(gpu->page) || has_waiting_kernel(gpu))
-        return true;
-    if (ko_gpu_enter(gpu))
-        return false;
-    result = gpu->cuda->event_query(gpu->put);
-    ko_gpu_leave(gpu);
-    return result == KO_CU_NOT_READY;
-}
-
 ko_cu_stream ko_gpu_late_stream(struct ko_gpu *gpu)
 {
     return gpu->late;

@@ -83,6 +83,26 @@ bool ko_gpu_begin_freeing_in_call(int most_ms)
     return begin_freeing(most_ms, true);
 }
 
+/* With the lock. */
+static bool any_is_behind(void)
+{
+    struct ko_gpu_waiter *waiter = waits.waiters;
+
+    while (waiter && !waiter->is_behind(waiter))
+        waiter = waiter->next;
+    return waiter;
+}
+
+bool ko_gpu_begin_tidying(void)
+{
+    if (!begin_freeing(0, false))
+        return false;
+    if (!any_is_behind())
+        return true;
+    ko_gpu_end_freeing();
+    return false;
+}
+
 void ko_gpu_end_freeing(void)
 {
     pthread_mutex_unlock(&waits.lock);

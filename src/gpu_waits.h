@@ -17,6 +17,7 @@ void ko_gpu_count_waiting(int more);
  * before memory goes. */
 struct ko_gpu_waiter {
     bool (*is_waiting)(struct ko_gpu_waiter *waiter);
+    bool (*is_behind)(struct ko_gpu_waiter *waiter); /* see ko_gpu_begin_tidying */
     struct ko_gpu_waiter *next;
 };
 void ko_gpu_enter_waiter(struct ko_gpu_waiter *waiter);
@@ -26,6 +27,10 @@ void ko_gpu_leave_waiter(struct ko_gpu_waiter *waiter); /* that has been entered
  * before the end. */
 bool ko_gpu_begin_freeing(int most_ms);
 void ko_gpu_end_freeing(void);
+
+/* The same at once, and false also if a call of any group's is behind what its caller has put into
+ * his stream: that may stand still, and no limit holds for who takes memory away. */
+bool ko_gpu_begin_tidying(void);
 
 /* The same for a call, which others of this process may wait for: it waits for none of these. */
 bool ko_gpu_begin_freeing_in_call(int most_ms);
