@@ -208,7 +208,7 @@ static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout la
     if (have_mates(group))
         err = share_words(group, share, &reach);
     if (err || is_in_vain(group, layout, reach)) {
-        ko_gpu_share_close(share);
+        ko_gpu_share_discard(share);
         return err;
     }
     if (reach == REACHED)

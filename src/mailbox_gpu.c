@@ -37,7 +37,7 @@ int ko_places_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gpu_l
                                 &places->spans);
     if (err) {
         if (places)
-            ko_gpu_share_close(places->share);
+            ko_gpu_share_discard(places->share);
         free(places);
         return err;
     }

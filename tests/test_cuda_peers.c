@@ -5,6 +5,7 @@
  * collectives, anyhow placed; GPUs that have no access to each other's memory, and those that a
  * rank's driver does not list.
  */
+#include "clock.h"
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
@@ -12,6 +13,7 @@
 #include "ranks.h"
 #include "sanitized.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -304,6 +306,38 @@ static int enter_hidden(kolo_group *group, void *unused)
     return gpu_rank_leave(gpu_rank_enter(group));
 }
 
+static void *abort_soon(void *group)
+{
+    ranks_nap_ms(300);
+    kolo_group_abort(group, "there is something else to do");
+    return NULL;
+}
+
+/* In vain each has tried to reach the others' memory, and hears of an abort all the same. */
+static int abort_of_refused(kolo_group *group, void *unused)
+{
+    static uint32_t gate;
+    pthread_t aborting;
+    ko_cu_ptr memory;
+    int64_t began_ns;
+    int failed, err;
+
+    (void)unused;
+    hide_others(group);
+    failed = gpu_rank_enter(group);
+    if (failed || gpu_rank.cuda->alloc(&memory, sizeof(int)) ||
+        gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ) ||
+        pthread_create(&aborting, NULL, abort_soon, group))
+        return ranks_fail("a stream that stands still");
+    began_ns = ko_now_ns();
+    err = kolo_all_reduce(group, (void *)(uintptr_t)memory, (void *)(uintptr_t)memory, 1,
+                          KOLO_INT32, KOLO_SUM);
+    failed = ranks_expect_soon(began_ns, err, KOLO_E_ABORTED, "something else to do");
+    __atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
+    (void)pthread_join(aborting, NULL);
+    return gpu_rank_leave(failed);
+}
+
 static void check_logged(ranks_body body, const char *said)
 {
     char text[20000];
@@ -324,6 +358,7 @@ static void hidden_gpus_that_cannot_be_opened(void **state)
     run_on("3", RANKS_PROCESSES, 3, take_apart_of_hidden);
     run_on("3", RANKS_PROCESSES, 3, take_apart_of_one);
     run_on("3", RANKS_PROCESSES, 3, send_of_refused);
+    run_on("3", RANKS_PROCESSES, 3, abort_of_refused);
     check_logged(enter_hidden, "the GPU of rank 2 is one that rank 0's driver does not list "
                                "(CUDA_VISIBLE_DEVICES): whether its memory can be opened decides");
     check_logged(enter_hidden, "memory of rank 1's cannot be opened here, so that its calls go by "
