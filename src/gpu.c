@@ -482,6 +482,20 @@ static void destroy(struct ko_gpu *gpu)
         (void)gpu->cuda->stream_destroy(gpu->late);
 }
 
+/* With the context: whether memory may be taken away now, until ko_gpu_end_freeing. */
+static bool begin_end(struct ko_gpu *gpu)
+{
+    ko_deadline closing;
+
+    if (gpu->put && !ko_gpu_await_end(gpu))
+        return false;
+    closing = ko_gpu_closing(gpu);
+    if (ko_gpu_begin_freeing(ko_deadline_left_ms(&closing)))
+        return true;
+    gpu->unfinished = "another group's call in a stream of this process";
+    return false;
+}
+
 /* A stream of the user's may stand still when a group fails, and the driver would wait for it
  * before it takes memory away. */
 void ko_gpu_close(struct ko_gpu *gpu)
@@ -496,19 +510,18 @@ void ko_gpu_close(struct ko_gpu *gpu)
         ko_gpu_let_all_go(gpu);
     ko_gpu_forget_held(gpu);
     if (gpu->context && !ko_gpu_enter(gpu)) {
-        is_idle = !has_failed && (!gpu->put || ko_gpu_await_end(gpu)) &&
-                  ko_gpu_begin_freeing(KO_GPU_CLOSE_MS);
+        is_idle = !has_failed && begin_end(gpu);
         free_memory(gpu, is_idle);
         if (is_idle)
             ko_gpu_end_freeing();
         destroy(gpu);
         ko_gpu_leave(gpu);
     }
-    if (!is_idle && !has_failed)
+    if (gpu->unfinished)
         ko_log(KO_LOG_WARN,
-               "the GPU has not finished in %d ms what a group had it do; the group's memory is "
-               "left to it",
-               KO_GPU_CLOSE_MS);
+               "the GPU has not finished in %d ms what a group had it do: %s; the group's memory "
+               "is left to it",
+               KO_GPU_CLOSE_MS, gpu->unfinished);
     else if (is_idle && gpu->is_retained)
         (void)gpu->cuda->context_release(gpu->device);
     pthread_mutex_destroy(&gpu->putting);

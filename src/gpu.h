@@ -195,8 +195,8 @@ bool ko_gpu_settle_streams(struct ko_gpu *gpu, const ko_deadline *deadline);
 /* ko_gpu_finish of the late stream. */
 int ko_gpu_finish_late(struct ko_gpu *gpu, const ko_deadline *deadline);
 
-/* At the end: whether all that was begun is done, after a bounded wait for it, although the group
- * may have failed. */
+/* At the end of the group: whether all that was begun is done, although the group may have failed,
+ * after a wait for it that is bounded for all who ask together, and ko_gpu_close. */
 bool ko_gpu_comes_to_rest(struct ko_gpu *gpu);
 
 /* The end of memory that nothing on the GPU uses any more: another process's, by its handle or in

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-enum { KO_GPU_CLOSE_MS = 2000 }; /* at most, for what is under way when the group ends */
+enum { KO_GPU_CLOSE_MS = 2000 }; /* at most, for all that is under way when the group ends */
 
 struct ko_gpu {
     const struct ko_cuda *cuda;
@@ -50,6 +50,8 @@ struct ko_gpu {
     _Atomic uint32_t last_ticket; /* that the user's stream waits for */
     atomic_bool lets_all_go;      /* whatever is held, now and from now on */
     _Atomic int64_t settled_ns;   /* until when ko_gpu_settling says; 0: nobody has asked */
+    ko_deadline closing;          /* what ko_gpu_closing says; all 0: nobody has asked */
+    const char *unfinished;       /* what was not done by then; NULL: all was */
     struct ko_gpu_page *page;     /* registered with the GPU */
     ko_cu_ptr page_at;            /* for the GPU */
     bool keeps_page;
@@ -59,6 +61,9 @@ struct ko_gpu {
  * user's stream before its calls: for what stands still there the driver would wait before it takes
  * memory away. After a wait for that. */
 bool ko_gpu_await_end(struct ko_gpu *gpu);
+
+/* At the end: until when the group waits for its GPU, which begins with the first that asks. */
+ko_deadline ko_gpu_closing(struct ko_gpu *gpu);
 
 /* Whether what calls have put into streams is not done yet, or a graph waits. */
 bool ko_gpu_is_waiting(struct ko_gpu_waiter *waiter);

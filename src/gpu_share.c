@@ -218,7 +218,7 @@ void ko_gpu_share_close(struct ko_gpu_share *share)
     if (!share)
         return;
     /* what may still be touched stays mapped; after a failure by graphs too */
-    if (!ko_gpu_comes_to_rest(share->gpu) || atomic_load(&share->has_let_go))
+    if (atomic_load(&share->has_let_go) || !ko_gpu_comes_to_rest(share->gpu))
         leave_all(share);
     ko_gpu_share_discard(share);
 }

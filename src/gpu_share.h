@@ -195,11 +195,12 @@ static inline uint32_t ko_gpu_passage(uint32_t call)
 /* Streams wait for these words from now on, or graphs do. Once the group has failed any thread ends
  * these waits: ko_gpu_share_stop kernels', which have ended soon; true: streams may come to some,
  * too. Then ko_gpu_share_let_go, again and again, those which streams of this rank have come to;
- * but they go past the call `last` only when they may go past another one. */
+ * but they go past the call `last` only when they may go past another one. False: the GPU has not
+ * done it within KO_GPU_LET_GO_MS of when it was told to, or has failed. */
+enum { KO_GPU_LET_GO_MS = 2000 };
 void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round);
 bool ko_gpu_share_stop(struct ko_gpu_share *share);
-void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last,
-                         const ko_deadline *deadline);
+bool ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last);
 
 /* Whether that has been done: what graphs use may still be touched. NULL is allowed. */
 bool ko_gpu_share_has_let_go(const struct ko_gpu_share *share);

@@ -40,7 +40,8 @@ struct ko_gpu_share {
     struct ko_gpu_memory words;                      /* this rank's */
     struct ko_gpu_memory spare; /* that it made first, and that others may have opened */
     ko_cu_stream aside;         /* for what must not wait behind the group's own stream */
-    atomic_bool is_letting_go;  /* what was put in there for that has not been seen to end */
+    _Atomic int64_t let_go_ns;  /* until when what was put in there for that is waited for; 0: it
+                                 * has been seen to end */
     pthread_mutex_t looking;    /* held by who reads words */
     bool is_unanswered;         /* under it: what reads them has not been seen to end */
     int n;

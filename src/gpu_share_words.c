@@ -243,8 +243,8 @@ void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round)
 
 /* One wait after another, since who has waited takes the words back. Others are told no more that
  * this rank is done, since it has not got what it waited for. What streams may go past is said
- * before. */
-static void let_go(struct ko_gpu_share *share, int rank, uint32_t last)
+ * before. Of a context that has failed the driver takes none of it. */
+static ko_cu_result let_go(struct ko_gpu_share *share, int rank, uint32_t last)
 {
     const ko_cu_stream stream = share->aside;
 
@@ -258,8 +258,8 @@ static void let_go(struct ko_gpu_share *share, int rank, uint32_t last)
                               i / KO_GPU_NROUNDS / KO_GPU_NWORDS,
                               (enum ko_gpu_word)(i / KO_GPU_NROUNDS % KO_GPU_NWORDS)),
             1, 0);
-    (void)share->cuda->fill(share->ranks[rank].words + MESSAGES_AT, 1, (size_t)share->n * OF_RANK,
-                            stream);
+    return share->cuda->fill(share->ranks[rank].words + MESSAGES_AT, 1, (size_t)share->n * OF_RANK,
+                             stream);
 }
 
 bool ko_gpu_share_stop(struct ko_gpu_share *share)
@@ -271,17 +271,30 @@ bool ko_gpu_share_stop(struct ko_gpu_share *share)
     return true;
 }
 
-void ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last,
-                         const ko_deadline *deadline)
+/* With the context. */
+static bool has_let_go(struct ko_gpu_share *share)
 {
+    const ko_deadline deadline = {.at_ns = atomic_load(&share->let_go_ns)};
+
+    if (deadline.at_ns && await_aside(share, false, &deadline) == KO_CU_NOT_READY)
+        return false;
+    atomic_store(&share->let_go_ns, 0);
+    return true;
+}
+
+bool ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last)
+{
+    bool has;
+
     if (ko_gpu_enter(share->gpu))
-        return;
+        return false;
     /* not one behind the other without end, where they stand: the driver would have who puts in
      * more wait some time */
-    if (!atomic_load(&share->is_letting_go) ||
-        await_aside(share, false, deadline) != KO_CU_NOT_READY) {
-        let_go(share, rank, last);
-        atomic_store(&share->is_letting_go, await_aside(share, false, deadline) == KO_CU_NOT_READY);
+    has = has_let_go(share) && !let_go(share, rank, last);
+    if (has) {
+        atomic_store(&share->let_go_ns, ko_deadline_in(KO_GPU_LET_GO_MS).at_ns);
+        has = has_let_go(share);
     }
     ko_gpu_leave(share->gpu);
+    return has;
 }

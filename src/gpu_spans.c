@@ -334,7 +334,7 @@ void ko_gpu_spans_close(struct ko_gpu_spans *spans, bool is_left)
 
     if (!spans)
         return;
-    is_left |= !ko_gpu_comes_to_rest(spans->gpu);
+    is_left = is_left || !ko_gpu_comes_to_rest(spans->gpu);
     has_context = !ko_gpu_enter(spans->gpu);
     for (int r = 0; r < spans->n; r++)
         for (struct theirs *theirs = spans->ranks[r].theirs, *next; theirs; theirs = next) {

@@ -507,51 +507,67 @@ void ko_gpu_keep_page(struct ko_gpu *gpu)
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
+/* The whole end of the group waits no longer, whoever of its parts does. */
+ko_deadline ko_gpu_closing(struct ko_gpu *gpu)
+{
+    if (!gpu->closing.at_ns)
+        gpu->closing = ko_deadline_in(KO_GPU_CLOSE_MS);
+    return gpu->closing;
+}
+
+/* What is not done by then is named. */
+static bool has_ended(struct ko_gpu *gpu, ko_cu_result (*look)(const void *at),
+                      const struct queried *queried, const char *what)
+{
+    const ko_deadline deadline = ko_gpu_closing(gpu);
+    const bool has = look_until(&never_stops, look, queried, &deadline) != KO_CU_NOT_READY;
+
+    if (!has)
+        gpu->unfinished = what;
+    return has;
+}
+
 /* With the context: the group's own streams, and what calls have put into others. */
-static bool has_carried_out(struct ko_gpu *gpu, const ko_deadline *deadline)
+static bool has_carried_out(struct ko_gpu *gpu)
 {
     const struct queried own = {.cuda = gpu->cuda, .stream = gpu->own};
     const struct queried late = {.cuda = gpu->cuda, .stream = gpu->late};
     const struct queried put = {.cuda = gpu->cuda, .event = gpu->put};
 
-    return look_until(gpu->stop, has_finished, &own, deadline) != KO_CU_NOT_READY &&
-           look_until(gpu->stop, has_finished, &late, deadline) != KO_CU_NOT_READY &&
-           look_until(gpu->stop, is_at_event, &put, deadline) != KO_CU_NOT_READY;
+    return has_ended(gpu, has_finished, &own, "copies and kernels of its own") &&
+           has_ended(gpu, has_finished, &late, "a call that its stream waits for") &&
+           has_ended(gpu, is_at_event, &put, "what calls have put into its stream");
 }
 
 bool ko_gpu_comes_to_rest(struct ko_gpu *gpu)
 {
-    const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
     bool rests;
 
-    gpu->stop = &never_stops;
     if (ko_gpu_enter(gpu))
         return false;
-    rests = has_carried_out(gpu, &deadline);
+    rests = has_carried_out(gpu);
     ko_gpu_leave(gpu);
     return rests;
 }
 
 /* The user may have destroyed his stream: where it is, marks know. */
-static bool has_passed_marks(struct ko_gpu *gpu, const ko_deadline *deadline)
+static bool has_passed_marks(struct ko_gpu *gpu)
 {
     bool has = true;
 
     for (const struct ko_gpu_mark *mark = gpu->youngest; mark && has; mark = mark->elder) {
         const struct queried queried = {.cuda = gpu->cuda, .event = mark->reached};
 
-        has = look_until(gpu->stop, is_at_event, &queried, deadline) != KO_CU_NOT_READY;
+        has = has_ended(gpu, is_at_event, &queried, "what was in its stream before a call");
     }
     return has;
 }
 
 bool ko_gpu_await_end(struct ko_gpu *gpu)
 {
-    const ko_deadline deadline = ko_deadline_in(KO_GPU_CLOSE_MS);
     const struct queried waits = {.cuda = gpu->cuda, .event = gpu->passed};
 
-    gpu->stop = &never_stops;
-    return has_carried_out(gpu, &deadline) &&
-           look_until(gpu->stop, is_at_event, &waits, &deadline) != KO_CU_NOT_READY &&
-           has_passed_marks(gpu, &deadline);
+    return has_carried_out(gpu) &&
+           has_ended(gpu, is_at_event, &waits, "a wait for a call in its stream") &&
+           has_passed_marks(gpu);
 }

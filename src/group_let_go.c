@@ -15,8 +15,6 @@
 #include "group_watch.h"
 #include "log.h"
 
-enum { LETTING_GO_MS = 2000 }; /* at most, for what streams wait for at once */
-
 static int own_place(const kolo_group *group)
 {
     return ko_group_place_of(group, group->rank);
@@ -90,33 +88,37 @@ static bool is_at_end(const struct ko_gpu_page *page)
     return awaited && ko_awaited_word(awaited) == KO_GPU_DONE;
 }
 
-/* False: what is left has to wait for others. A call before the last that this rank's part is done
- * of it has passed. */
-static bool let_go_once(kolo_group *group, const ko_deadline *deadline)
+/* What is let go at once; LEFT has to wait for others; the GPU does not do it. */
+enum outcome { WENT, LEFT, UNANSWERED };
+
+/* A call before the last that this rank's part is done of it has passed. */
+static enum outcome let_go_once(kolo_group *group)
 {
     const struct ko_gpu_page *page = ko_gpu_page(group->gpu);
     const bool is_last = is_at_end(page);
     const uint32_t done = atomic_load(&page->done);
     const bool may_pass = is_settled(group, done);
 
-    ko_gpu_share_let_go(group->share, group->rank, may_pass ? done : done - 1, deadline);
-    return may_pass || !is_last || atomic_load(&page->awaited[KO_GPU_GRAPHS]);
+    if (!ko_gpu_share_let_go(group->share, group->rank, may_pass ? done : done - 1))
+        return UNANSWERED;
+    return may_pass || !is_last || atomic_load(&page->awaited[KO_GPU_GRAPHS]) ? WENT : LEFT;
 }
 
-void ko_group_let_go(kolo_group *group)
+bool ko_group_let_go(kolo_group *group)
 {
-    const ko_deadline deadline = ko_deadline_in(LETTING_GO_MS);
-    bool goes_on = group->share && ko_gpu_share_stop(group->share);
+    const ko_deadline deadline = ko_deadline_in(KO_GPU_LET_GO_MS);
+    enum outcome outcome = WENT;
 
-    if (!goes_on)
-        return;
+    if (!group->share || !ko_gpu_share_stop(group->share))
+        return true;
     if (group->writers)
         ko_gpu_writers_give_up(group->writers, own_place(group));
-    while (goes_on && ko_gpu_page_is_awaited(ko_gpu_page(group->gpu)) &&
+    while (outcome == WENT && ko_gpu_page_is_awaited(ko_gpu_page(group->gpu)) &&
            !ko_deadline_passed(&deadline)) {
         (void)ko_group_tell_progress(group);
-        goes_on = let_go_once(group, &deadline);
+        outcome = let_go_once(group);
     }
     (void)ko_group_tell_progress(group);
     (void)ko_group_check(group); /* the thread's text again */
+    return outcome != UNANSWERED;
 }

@@ -9,8 +9,9 @@
 
 #include "group.h"
 
-/* Lets go what may be by now, of a group that has failed: the watch comes again and again. */
-void ko_group_let_go(kolo_group *group);
+/* Lets go what may be by now, of a group that has failed: the watch comes again and again. False:
+ * the GPU does not do it. */
+bool ko_group_let_go(kolo_group *group);
 
 /* Tells the other ranks how far this one's streams are, once one has given up; true as long as one
  * may wait for that. */

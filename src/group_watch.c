@@ -370,7 +370,7 @@ static void look(struct ko_watch *watch)
     if (!err)
         err = look_at_kernels(watch);
     if (err) /* also for graphs that are launched from now on */
-        ko_group_let_go(watch->group);
+        (void)ko_group_let_go(watch->group);
 }
 
 /* Whether there is something to be done soon. */
@@ -407,6 +407,15 @@ static void *keep_watch(void *argument)
     return NULL;
 }
 
+static void warn_of_gpu(void)
+{
+    ko_log(KO_LOG_WARN,
+           "the GPU has not done in %d ms what ends the waits of streams in a group that has "
+           "failed, and may stand behind other streams (CUDA_DEVICE_MAX_CONNECTIONS); the group's "
+           "memory is left to it",
+           KO_GPU_LET_GO_MS);
+}
+
 /* What has been launched comes to its end before the watch does, one wait after another. */
 static void let_graphs_end(struct ko_watch *watch)
 {
@@ -416,7 +425,10 @@ static void let_graphs_end(struct ko_watch *watch)
 
     while (ko_now_ns() - quiet_ns < QUIET_MS * INT64_C(1000000) && !ko_deadline_passed(&deadline)) {
         if (ko_gpu_page_is_awaited(watch->page)) {
-            ko_group_let_go(watch->group);
+            if (!ko_group_let_go(watch->group)) {
+                warn_of_gpu();
+                return;
+            }
             quiet_ns = ko_now_ns();
         }
         nanosleep(&nap, NULL);

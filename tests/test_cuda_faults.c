@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -230,6 +231,41 @@ static int fault_before_launch(kolo_group *group, void *unused)
     return failed;
 }
 
+/* Its stream waits for the others' when the fault comes. What goes on no more is not told to again
+ * and again. */
+static int check_idleness(void)
+{
+    enum { NAP_MS = 1000 };
+    const clock_t before = clock();
+
+    ranks_nap_ms(NAP_MS);
+    return (clock() - before) * 1000 / CLOCKS_PER_SEC > NAP_MS / 3 ? ranks_fail("a busy thread")
+                                                                   : 0;
+}
+
+static int fault_in_launch(kolo_group *group, void *unused)
+{
+    struct side side;
+    ko_cu_graph_exec exec = NULL;
+    ko_cu_stream stream;
+    int failed = enter(group, &side) || reduce(&side, NULL) || capture(&side, &exec) ||
+                 gpu_rank.cuda->stream_create(&stream, KO_CU_STREAM_NON_BLOCKING);
+
+    (void)unused;
+    if (!failed && side.is_faulty) {
+        failed = gpu_rank.cuda->graph_launch(exec, stream);
+        ranks_nap_ms(100);
+        failed |= fail_gpu(&side) || await_fault(&side);
+    }
+    failed =
+        failed ? ranks_fail("the graph before") : expect(&side, ko_now_ns(), reduce(&side, NULL));
+    if (!failed && side.is_faulty)
+        failed = check_idleness();
+    if (exec)
+        (void)gpu_rank.cuda->graph_exec_destroy(exec);
+    return failed;
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 static void run(ranks_body body, int nplaces)
@@ -270,12 +306,18 @@ static void before_a_launch(void **state)
     run(fault_before_launch, GPU_HOSTS_PLACES - 1); /* there are no graphs between hosts */
 }
 
+static void in_a_launch(void **state)
+{
+    (void)state;
+    run(fault_in_launch, GPU_HOSTS_PLACES - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(before_a_call),   cmocka_unit_test(in_a_call),
         cmocka_unit_test(before_messages), cmocka_unit_test(of_a_receiver),
-        cmocka_unit_test(before_a_launch),
+        cmocka_unit_test(before_a_launch), cmocka_unit_test(in_a_launch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

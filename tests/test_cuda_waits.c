@@ -30,9 +30,10 @@ enum {
     CALLS = 3, /* of a graph */
     LIMIT_MS = 600,
     SHORT_LIMIT_MS = 100,
-    LONG = 3 * KO_PUSH_BYTES / 4, /* elements of 4 bytes, which streams wait for */
-    SHORT = 500,                  /* where ranks have a GPU each, kernels */
-    AFTERWARDS = 3                /* launches of a group that has failed */
+    LONG = 3 * KO_PUSH_BYTES / 4,      /* elements of 4 bytes, which streams wait for */
+    SHORT = 500,                       /* where ranks have a GPU each, kernels */
+    AFTERWARDS = 3,                    /* launches of a group that has failed */
+    LAST_MS = 2000 + RANKS_SOON_MS / 2 /* its end, where a GPU does not answer */
 };
 
 /* Of the calling rank's thread. */
@@ -500,7 +501,7 @@ static int end_unanswered(kolo_group *part, bool is_freed)
     }
     kolo_group_free(part);
     return failed || (is_freed && check_sleeps(began_ns, nsleeps)) ||
-           ranks_within(began_ns, 2 * RANKS_SOON_MS, "the group's end");
+           ranks_within(began_ns, is_freed ? LAST_MS : 2 * RANKS_SOON_MS, "the group's end");
 }
 
 static int look_in_vain(kolo_group *group, const size_t *count, bool is_freed)
