@@ -83,6 +83,42 @@ static void close_older(const struct ko_cuda *cuda, ko_cu_context context, uint6
         }
 }
 
+static bool is_unused(const struct ko_gpu_opened *opened, ko_cu_context context)
+{
+    return opened->context == context && !opened->nusers;
+}
+
+static bool has_unused(ko_cu_context context)
+{
+    const struct ko_gpu_opened *opened;
+
+    pthread_mutex_lock(&list.lock);
+    opened = list.first;
+    while (opened && !is_unused(opened, context))
+        opened = opened->next;
+    pthread_mutex_unlock(&list.lock);
+    return opened;
+}
+
+/* With the lock. */
+static void close_unused(const struct ko_cuda *cuda, ko_cu_context context)
+{
+    struct ko_gpu_opened **link = &list.first;
+
+    while (*link) {
+        struct ko_gpu_opened *opened = *link;
+
+        if (!is_unused(opened, context)) {
+            link = &opened->next;
+            continue;
+        }
+        *link = opened->next;
+        if (opened->at)
+            (void)cuda->ipc_close(opened->at);
+        free(opened);
+    }
+}
+
 /* With the lock. */
 static ko_cu_result open_new(const struct ko_cuda *cuda, ko_cu_context context, uint64_t process,
                              const struct ko_gpu_place *place, struct ko_gpu_opened **opened_out)
@@ -108,14 +144,15 @@ static ko_cu_result open_new(const struct ko_cuda *cuda, ko_cu_context context, 
     return KO_CU_SUCCESS;
 }
 
-/* Closes what is in the way there, in all of its blocks or not. Nothing is asked of streams where
- * nothing is to be closed; that lock is the outer one. */
+/* Closes what is in the way there, in all of its blocks or not, and what nobody uses. Nothing is
+ * asked of streams where nothing is to be closed; that lock is the outer one. */
 static ko_cu_result take(const struct ko_cuda *cuda, ko_cu_context context, uint64_t process,
                          const struct ko_gpu_place *place, uint64_t block,
                          struct ko_gpu_opened **opened)
 {
     const bool is_in_the_way = has_older(context, process, place, block);
-    const bool may_close = is_in_the_way && ko_gpu_begin_freeing_in_call(CLOSING_MS);
+    const bool may_close = (is_in_the_way || has_unused(context)) &&
+                           ko_gpu_begin_freeing_in_call(is_in_the_way ? CLOSING_MS : 0);
     ko_cu_result result = KO_CU_SUCCESS;
 
     pthread_mutex_lock(&list.lock);
@@ -126,6 +163,8 @@ static ko_cu_result take(const struct ko_cuda *cuda, ko_cu_context context, uint
         result = open_new(cuda, context, process, place, opened);
     if (*opened)
         (*opened)->nusers++;
+    if (may_close)
+        close_unused(cuda, context);
     pthread_mutex_unlock(&list.lock);
     if (may_close)
         ko_gpu_end_freeing();
@@ -155,16 +194,17 @@ ko_cu_result ko_gpu_opened_take(const struct ko_cuda *cuda, uint64_t process,
 
 void ko_gpu_opened_give(const struct ko_cuda *cuda, struct ko_gpu_opened *opened)
 {
-    struct ko_gpu_opened **link = &list.first;
+    const ko_cu_context context = opened->context;
 
     pthread_mutex_lock(&list.lock);
-    if (!--opened->nusers) {
-        while (*link != opened)
-            link = &(*link)->next;
-        *link = opened->next;
-        if (opened->at)
-            (void)cuda->ipc_close(opened->at);
-        free(opened);
-    }
+    opened->nusers--;
+    close_unused(cuda, context);
+    pthread_mutex_unlock(&list.lock);
+}
+
+void ko_gpu_opened_leave(struct ko_gpu_opened *opened)
+{
+    pthread_mutex_lock(&list.lock);
+    opened->nusers--;
     pthread_mutex_unlock(&list.lock);
 }

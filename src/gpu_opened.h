@@ -20,7 +20,9 @@ ko_cu_result ko_gpu_opened_take(const struct ko_cuda *cuda, uint64_t process,
                                 const struct ko_gpu_place *place, struct ko_gpu_opened **opened,
                                 ko_cu_ptr *at);
 
-/* The end of a part in it. The last one closes it, and waits for streams. */
+/* The end of a part in it. The last one closes it, and waits for streams; or leaves that to the
+ * next who may. */
 void ko_gpu_opened_give(const struct ko_cuda *cuda, struct ko_gpu_opened *opened);
+void ko_gpu_opened_leave(struct ko_gpu_opened *opened);
 
 #endif

@@ -152,14 +152,23 @@ static void take_away(const struct ko_cuda *cuda, const struct retired *retired)
     }
 }
 
+/* With the context: as far as the driver waits for no stream. The rest stays until the process
+ * ends. */
+static void leave(const struct ko_cuda *cuda, const struct retired *retired)
+{
+    if (retired->kind == OPENED)
+        ko_gpu_opened_leave(retired->opened);
+    else if (retired->kind == PIECES)
+        ko_gpu_pieces_unmap(cuda, retired->at, retired->nbytes);
+}
+
 void ko_gpu_free_retired(struct ko_gpu *gpu, bool is_left)
 {
     struct retired *next;
 
     for (struct retired *retired = take_all(gpu); retired; retired = next) {
         next = retired->next;
-        if (!is_left)
-            take_away(gpu->cuda, retired);
+        (is_left ? leave : take_away)(gpu->cuda, retired);
         free(retired);
     }
 }

@@ -184,9 +184,15 @@ static struct known *enter(struct known **list, const struct ko_gpu_place *place
     return known;
 }
 
-static void leave_all(struct ko_gpu_share *share)
+/* Memory of this rank's. */
+static void leave_words(struct ko_gpu_share *share)
 {
     share->words.at = share->spare.at = 0;
+}
+
+static void leave_all(struct ko_gpu_share *share)
+{
+    leave_words(share);
     for (int r = 0; r < share->n; r++)
         for (struct known *known = share->ranks[r].known; known; known = known->next)
             known->at = 0;
@@ -213,25 +219,32 @@ void ko_gpu_share_discard(struct ko_gpu_share *share)
     free(share);
 }
 
-void ko_gpu_share_close(struct ko_gpu_share *share)
+/* What may still be touched stays: after a failure by graphs, which have been captured with
+ * `other`'s words, and this one's words by others' streams. */
+static void end_share(struct ko_gpu_share *share, const struct ko_gpu_share *other)
 {
-    if (!share)
-        return;
-    /* what may still be touched stays mapped; after a failure by graphs too */
-    if (atomic_load(&share->has_let_go) || !ko_gpu_comes_to_rest(share->gpu))
+    if (ko_gpu_share_is_left(other) || !ko_gpu_comes_to_rest(share->gpu))
         leave_all(share);
+    else if (atomic_load(&share->has_let_go))
+        leave_words(share);
     ko_gpu_share_discard(share);
 }
 
-bool ko_gpu_share_has_let_go(const struct ko_gpu_share *share)
+void ko_gpu_share_close(struct ko_gpu_share *share)
 {
-    return share && atomic_load(&share->has_let_go);
+    if (share)
+        end_share(share, share);
+}
+
+bool ko_gpu_share_is_left(const struct ko_gpu_share *share)
+{
+    return share && atomic_load(&share->has_let_go) && atomic_load(&share->has_captured);
 }
 
 void ko_gpu_share_close_with(struct ko_gpu_share *share, const struct ko_gpu_share *other)
 {
-    atomic_store(&share->has_let_go, ko_gpu_share_has_let_go(other));
-    ko_gpu_share_close(share);
+    if (share)
+        end_share(share, other);
 }
 
 /* ---- one's own ------------------------------------------------------------------------------- */

@@ -202,7 +202,7 @@ void ko_gpu_share_has_round(struct ko_gpu_share *share, enum ko_gpu_round round)
 bool ko_gpu_share_stop(struct ko_gpu_share *share);
 bool ko_gpu_share_let_go(struct ko_gpu_share *share, int rank, uint32_t last);
 
-/* Whether that has been done: what graphs use may still be touched. NULL is allowed. */
-bool ko_gpu_share_has_let_go(const struct ko_gpu_share *share);
+/* Whether that has been done beside graphs: what they use may still be touched. NULL is allowed. */
+bool ko_gpu_share_is_left(const struct ko_gpu_share *share);
 
 #endif

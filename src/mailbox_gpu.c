@@ -65,7 +65,7 @@ void ko_places_close(struct ko_places *places, const struct ko_gpu_share *share)
 {
     if (!places)
         return;
-    ko_gpu_spans_close(places->spans, ko_gpu_share_has_let_go(share));
+    ko_gpu_spans_close(places->spans, ko_gpu_share_is_left(share));
     ko_gpu_share_close_with(places->share, share);
     pthread_mutex_destroy(&places->lock);
     free(places);

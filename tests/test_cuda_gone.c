@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { COUNT = 5000, NBYTES = COUNT * sizeof(int), ROUNDS = 40, SETTLED = 6 };
+enum { N = 3, COUNT = 5000, NBYTES = COUNT * sizeof(int), ROUNDS = 40, SETTLED = 6 };
 
 static ko_cu_ptr make(int value)
 {
@@ -57,7 +57,8 @@ static int give_up(ko_cu_ptr memory)
                : 0;
 }
 
-static int repeat(kolo_group *group, int (*once)(kolo_group *group, int round))
+/* nleft: descriptors that each round leaves. */
+static int repeat(kolo_group *group, int (*once)(kolo_group *group, int round), int nleft)
 {
     int failed = gpu_rank_enter(group), ndescriptors = 0;
 
@@ -66,7 +67,8 @@ static int repeat(kolo_group *group, int (*once)(kolo_group *group, int round))
         if (round == SETTLED)
             ndescriptors = ranks_count_entries("/proc/self/fd");
     }
-    return gpu_rank_leave(failed || gpu_rank_check_descriptors(ndescriptors));
+    return gpu_rank_leave(
+        failed || gpu_rank_check_descriptors(ndescriptors + nleft * (ROUNDS - 1 - SETTLED)));
 }
 
 /* In place, and not. */
@@ -85,7 +87,7 @@ static int reduce_once(kolo_group *group, int round)
 static int reduce(kolo_group *group, void *unused)
 {
     (void)unused;
-    return repeat(group, reduce_once);
+    return repeat(group, reduce_once, 0);
 }
 
 /* To the next rank, or the one after it, which has not heard of what has gone since it last had a
@@ -106,7 +108,38 @@ static int pass_once(kolo_group *group, int round)
 static int pass(kolo_group *group, void *unused)
 {
     (void)unused;
-    return repeat(group, pass_once);
+    return repeat(group, pass_once, 0);
+}
+
+/* In a group that fails then, whose own words on the GPU are left to it. */
+static int fail_once(kolo_group *group, int round)
+{
+    const ko_cu_ptr memory = make(round);
+    void *const at = (void *)(uintptr_t)memory;
+    kolo_work *work = NULL;
+    kolo_group *part;
+    int failed =
+        kolo_group_split(group, 0, kolo_group_rank(group), &part) ||
+        kolo_group_set_stream(part, gpu_rank.stream) ||
+        (round % 2 ? kolo_all_reduce(part, at, at, COUNT, KOLO_INT32, KOLO_SUM)
+                   : kolo_all_reduce_async(part, at, at, COUNT, KOLO_INT32, KOLO_SUM, &work)) ||
+        (work && kolo_work_wait(work, -1)) ||
+        kolo_sendrecv(part, at, COUNT, (kolo_group_rank(group) + 1) % N, at, COUNT,
+                      (kolo_group_rank(group) + N - 1) % N, KOLO_INT32, 0) ||
+        kolo_barrier(group);
+
+    if (failed)
+        return ranks_fail("a call");
+    kolo_work_free(work);
+    kolo_group_abort(part, "it has to");
+    kolo_group_free(part);
+    return kolo_barrier(group) || give_up(memory);
+}
+
+static int end_again(kolo_group *group, void *unused)
+{
+    (void)unused;
+    return repeat(group, fail_once, 1);
 }
 
 static void run(ranks_body body)
@@ -114,7 +147,7 @@ static void run(ranks_body body)
     exam_set_variables("shm", "", 4096);
     for (int ngpus = 1; ngpus <= 3; ngpus += 2) {
         setenv("FAKECUDA_DEVICES", ngpus == 1 ? "1" : "3", 1);
-        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, body, NULL),
+        assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = N}, body, NULL),
                          0);
     }
 }
@@ -131,11 +164,18 @@ static void messages_let_go(void **state)
     run(pass);
 }
 
+static void failed_groups_let_go(void **state)
+{
+    (void)state;
+    run(end_again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_let_go),
         cmocka_unit_test(messages_let_go),
+        cmocka_unit_test(failed_groups_let_go),
     };
 
     setenv("FAKECUDA_BLOCKS", "0", 1); /* else what is freed leaves others in its block */
