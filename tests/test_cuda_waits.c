@@ -30,10 +30,10 @@ enum {
     CALLS = 3, /* of a graph */
     LIMIT_MS = 600,
     SHORT_LIMIT_MS = 100,
-    LONG = 3 * KO_PUSH_BYTES / 4,      /* elements of 4 bytes, which streams wait for */
-    SHORT = 500,                       /* where ranks have a GPU each, kernels */
-    AFTERWARDS = 3,                    /* launches of a group that has failed */
-    LAST_MS = 2000 + RANKS_SOON_MS / 2 /* its end, where a GPU does not answer */
+    LONG = 3 * KO_PUSH_BYTES / 4,  /* elements of 4 bytes, which streams wait for */
+    SHORT = 500,                   /* where ranks have a GPU each, kernels */
+    AFTERWARDS = 3,                /* launches of a group that has failed */
+    LAST_MS = 2000 + RANKS_SOON_MS /* its end, where a GPU does not answer */
 };
 
 /* Of the calling rank's thread. */
