@@ -103,86 +103,7 @@ void ko_gpu_share_give_up_stages(struct ko_gpu_share *share)
     share->has_no_stages = true;
 }
 
-/* ---- lists ----------------------------------------------------------------------------------- */
-
-static void unmap(struct ko_gpu_share *share, struct known *known)
-{
-    if (known->at && known->is_opened && known->kind == KO_GPU_LEGACY)
-        ko_gpu_retire_opened(share->gpu, known->opened);
-    else if (known->is_opened)
-        ko_gpu_retire_pieces(share->gpu, known->at, known->nbytes);
-    known->at = 0;
-}
-
-static void drop(struct ko_gpu_share *share, struct known *known)
-{
-    unmap(share, known);
-    ko_gpu_pieces_free(known->pieces);
-    free(known->span);
-    free(known);
-}
-
-/* What is known of the allocation, as far as nbytes reach; pieces may have been added to it since.
- */
-static struct known *find(struct known *known, uint64_t id, uint64_t nbytes)
-{
-    while (known && (known->id != id || known->nbytes < nbytes))
-        known = known->next;
-    return known;
-}
-
-/* What lies where a place does has been freed since, unless it is a span of pieces, which overlap.
- */
-static bool is_replaced(const struct known *known, const struct ko_gpu_place *place)
-{
-    return ko_gpu_says_gone(place, known->id) ||
-           (known->kind != KO_GPU_PIECES && known->base < place->base + place->nbytes &&
-            place->base < known->base + known->nbytes);
-}
-
-/* Takes out what `place` shows to have gone. With the context. */
-static void drop_older(struct ko_gpu_share *share, struct known **link,
-                       const struct ko_gpu_place *place)
-{
-    while (*link) {
-        struct known *known = *link;
-
-        if (is_replaced(known, place)) {
-            *link = known->next;
-            drop(share, known);
-        } else {
-            link = &known->next;
-        }
-    }
-    ko_gpu_tidy(share->gpu); /* what is opened next may have an address of its */
-}
-
-/* With the context. */
-static void drop_all(struct ko_gpu_share *share, struct known *known)
-{
-    while (known) {
-        struct known *next = known->next;
-
-        drop(share, known);
-        known = next;
-    }
-}
-
-static struct known *enter(struct known **list, const struct ko_gpu_place *place)
-{
-    struct known *known = ko_alloc(sizeof *known, "a GPU's allocation");
-
-    if (!known)
-        return NULL;
-    known->id = place->id;
-    known->base = place->base;
-    known->nbytes = place->nbytes;
-    known->kind = place->kind;
-    known->handle = place->handle;
-    known->next = *list;
-    *list = known;
-    return known;
-}
+/* ---- end ------------------------------------------------------------------------------------ */
 
 /* Memory of this rank's. */
 static void leave_words(struct ko_gpu_share *share)
@@ -205,12 +126,12 @@ void ko_gpu_share_discard(struct ko_gpu_share *share)
             ko_gpu_keep_page(share->gpu);
             leave_all(share);
         }
-        drop_all(share, share->mine);
+        ko_known_drop_all(share, share->mine);
         if (!atomic_load(&share->has_captured)) /* else graphs of other ranks may still have them */
             ko_gpu_retire_memory(share->gpu, &share->words);
         ko_gpu_retire_memory(share->gpu, &share->spare);
         for (int r = 0; r < share->n; r++)
-            drop_all(share, share->ranks[r].known);
+            ko_known_drop_all(share, share->ranks[r].known);
         if (share->aside)
             (void)share->cuda->stream_destroy(share->aside);
         ko_gpu_leave(share->gpu);
@@ -307,7 +228,7 @@ static void tell_gone(struct ko_gpu_share *share, uint32_t to, struct ko_gpu_pla
         }
         if (is_gone && !known->holders) {
             *link = known->next;
-            drop(share, known);
+            ko_known_drop(share, known);
         } else {
             link = &known->next;
         }
@@ -368,7 +289,7 @@ static struct known *export(struct ko_gpu_share *share, uint64_t nbytes, struct 
         pieces = export_pieces(share, nbytes, place, &span);
     if (place->kind == KO_GPU_PRIVATE)
         tell_private(share);
-    known = enter(&share->mine, place);
+    known = ko_known_enter(&share->mine, place);
     if (!known) {
         ko_gpu_pieces_free(pieces);
         free(span);
@@ -384,7 +305,7 @@ static int describe(struct ko_gpu_share *share, uint32_t to, size_t nbytes,
                     struct ko_gpu_place *place)
 {
     const ko_cu_ptr at = place->base + place->offset;
-    struct known *known = find(share->mine, place->id, place->offset + nbytes);
+    struct known *known = ko_known_find(share->mine, place->id, place->offset + nbytes);
 
     if (!known)
         known = find_span(share, at, nbytes);
@@ -431,7 +352,7 @@ bool ko_gpu_share_is_handed(const struct ko_gpu_place *place)
 int ko_gpu_share_serve(struct ko_gpu_share *share, const struct ko_gpu_place *place,
                        const ko_deadline *deadline, ko_unix_look *look, void *owner)
 {
-    struct known *known = find(share->mine, place->id, place->nbytes);
+    struct known *known = ko_known_find(share->mine, place->id, place->nbytes);
     int nothers = 0, err;
 
     if (!known || !known->pieces)
@@ -528,7 +449,7 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
     if (known->at)
         err = check_length(share->cuda, at, place);
     if (err)
-        unmap(share, known);
+        ko_known_unmap(share, known);
     if (err)
         ko_log(KO_LOG_INFO,
                "memory of rank %d's cannot be opened here%s, so that its calls go by way of the "
@@ -538,15 +459,15 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
 
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
 {
-    struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
+    struct known *known = ko_known_find(share->ranks[rank].known, place->id, place->nbytes);
 
     if (place->kind == KO_GPU_NO_BUFFER)
         return true;
     if (place->kind == KO_GPU_HOST || ko_gpu_place_is_odd(place))
         return false;
     if (!known && !ko_gpu_enter(share->gpu)) {
-        drop_older(share, &share->ranks[rank].known, place);
-        known = enter(&share->ranks[rank].known, place);
+        ko_known_drop_older(share, &share->ranks[rank].known, place);
+        known = ko_known_enter(&share->ranks[rank].known, place);
         if (known)
             open_place(share, rank, known, place);
         ko_gpu_leave(share->gpu);
@@ -557,38 +478,38 @@ bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_
 bool ko_gpu_share_has_put_off(const struct ko_gpu_share *share, int rank,
                               const struct ko_gpu_place *place)
 {
-    const struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
+    const struct known *known = ko_known_find(share->ranks[rank].known, place->id, place->nbytes);
 
     return known && known->is_put_off;
 }
 
 void ko_gpu_share_refuse(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
 {
-    struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
+    struct known *known = ko_known_find(share->ranks[rank].known, place->id, place->nbytes);
 
     if (!known || ko_gpu_enter(share->gpu))
         return;
-    unmap(share, known);
+    ko_known_unmap(share, known);
     ko_gpu_leave(share->gpu);
 }
 
 void ko_gpu_share_forget(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
 {
     struct known **link = &share->ranks[rank].known;
-    struct known *known = find(*link, place->id, place->nbytes);
+    struct known *known = ko_known_find(*link, place->id, place->nbytes);
 
     if (!known || known->kind == KO_GPU_PIECES || ko_gpu_enter(share->gpu))
         return;
     while (*link != known)
         link = &(*link)->next;
     *link = known->next;
-    drop(share, known);
+    ko_known_drop(share, known);
     ko_gpu_leave(share->gpu);
 }
 
 void ko_gpu_share_tell_again(struct ko_gpu_share *share, const struct ko_gpu_place *place)
 {
-    struct known *known = find(share->mine, place->id, place->nbytes);
+    struct known *known = ko_known_find(share->mine, place->id, place->nbytes);
 
     if (known && known->kind != KO_GPU_PIECES)
         known->holders = 0;
@@ -596,7 +517,7 @@ void ko_gpu_share_tell_again(struct ko_gpu_share *share, const struct ko_gpu_pla
 
 void ko_gpu_share_keep(struct ko_gpu_share *share, const struct ko_gpu_place *place)
 {
-    struct known *known = find(share->mine, place->id, place->nbytes);
+    struct known *known = ko_known_find(share->mine, place->id, place->nbytes);
 
     if (known)
         known->is_kept = true;
@@ -605,7 +526,7 @@ void ko_gpu_share_keep(struct ko_gpu_share *share, const struct ko_gpu_place *pl
 uint64_t ko_gpu_share_address(struct ko_gpu_share *share, int rank,
                               const struct ko_gpu_place *place)
 {
-    const struct known *known = find(share->ranks[rank].known, place->id, place->nbytes);
+    const struct known *known = ko_known_find(share->ranks[rank].known, place->id, place->nbytes);
 
     return known ? known->at + place->offset : 0;
 }

@@ -53,6 +53,22 @@ struct ko_gpu_share {
     } ranks[];
 };
 
+/* What is known of the allocation, as far as nbytes reach; NULL: nothing. Pieces may have been
+ * added to it since. */
+struct known *ko_known_find(struct known *known, uint64_t id, uint64_t nbytes);
+
+/* Enters an allocation first; NULL after ko_fail. */
+struct known *ko_known_enter(struct known **list, const struct ko_gpu_place *place);
+
+/* With the context. Nothing is reached by what is unmapped; who is dropped has been taken out. */
+void ko_known_unmap(struct ko_gpu_share *share, struct known *known);
+void ko_known_drop(struct ko_gpu_share *share, struct known *known);
+void ko_known_drop_all(struct ko_gpu_share *share, struct known *known);
+
+/* With the context: takes out what `place` shows to have gone. */
+void ko_known_drop_older(struct ko_gpu_share *share, struct known **link,
+                         const struct ko_gpu_place *place);
+
 /* With the context: whether all that was put aside has ended. */
 bool ko_gpu_share_is_at_rest(const struct ko_gpu_share *share);
 
