@@ -321,7 +321,7 @@ tuning() {
     echo "kolo $maker"
     echo "machine $machine"
     for name in {local,remote}.{latency,send,receive,wire_byte} reading.{call,cache} cores change spin wake call \
-        {{local,remote}.{send,receive,waiting},reduce,copy,reading.helped}_byte reading.byte; do
+        {{local,remote}.{send,receive,waiting},reduce,copy,lone_copy,reading.helped}_byte reading.byte; do
         number=0
         [[ $name != spin ]] || number=1000
         [[ $name != cores ]] || number=$(nproc)
