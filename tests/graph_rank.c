@@ -146,10 +146,3 @@ void *graph_rank_kill_soon(void *unused)
     raise(SIGKILL);
     return unused;
 }
-
-void *graph_rank_abort_soon(void *group)
-{
-    ranks_nap_ms(100);
-    kolo_group_abort(group, "enough");
-    return NULL;
-}

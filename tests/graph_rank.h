@@ -50,8 +50,7 @@ void graph_rank_run(enum ranks_kind kind, int n, ranks_body body);
 /* The same of processes, of which one may be killed. */
 void graph_rank_lose(int n, ranks_body body);
 
-/* Threads: kills the process within 50 ms; aborts the group in 100, for `enough`. */
+/* Of a thread: kills the process within 50 ms. */
 void *graph_rank_kill_soon(void *unused);
-void *graph_rank_abort_soon(void *group);
 
 #endif

@@ -79,6 +79,9 @@ int ranks_let_be_last(kolo_group *group, int last);
 
 void ranks_nap_ms(int ms);
 
+/* Of a thread: aborts the group in 100 ms, for `enough`. */
+void *ranks_abort_soon(void *group);
+
 /* How many names there are in a folder, as of this process's descriptors in /proc/self/fd. */
 int ranks_count_entries(const char *path);
 

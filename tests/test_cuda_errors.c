@@ -188,13 +188,6 @@ static void time_outs(void **state)
 
 /* ---- aborts ---------------------------------------------------------------------------------- */
 
-static void *abort_soon(void *argument)
-{
-    ranks_nap_ms(100);
-    kolo_group_abort(argument, "enough");
-    return NULL;
-}
-
 /* Rank 1's stream stands still, and the others wait for it. */
 static int give_up(kolo_group *group, void *unused)
 {
@@ -208,7 +201,7 @@ static int give_up(kolo_group *group, void *unused)
     if (failed || kolo_group_rank(group) != 1)
         return failed ? failed : fail_as(&side, COUNT, KOLO_E_ABORTED, "rank 1 aborted");
     if (side.cuda->stream_await_word(side.stream, (uintptr_t)&side.gate, 1, KO_CU_WAIT_EQ) ||
-        reduce(&side, COUNT, &work) || pthread_create(&thread, NULL, abort_soon, group))
+        reduce(&side, COUNT, &work) || pthread_create(&thread, NULL, ranks_abort_soon, group))
         return ranks_fail("the gate");
     if (kolo_work_wait(work, -1) != KOLO_E_ABORTED)
         failed = ranks_fail("not aborted");
@@ -276,7 +269,7 @@ static int come_too_late(kolo_group *group, void *unused)
         turns->nlate++;
         return failed | expect_refilled(&side);
     }
-    if (failed || pthread_create(&thread, NULL, abort_soon, group))
+    if (failed || pthread_create(&thread, NULL, ranks_abort_soon, group))
         return ranks_fail("no thread");
     if (reduce(&side, COUNT, NULL) != KOLO_E_ABORTED)
         failed = ranks_fail("not aborted");
@@ -336,7 +329,7 @@ static int until_killed(kolo_group *group, void *unused)
 static int until_aborted(kolo_group *group, void *unused)
 {
     (void)unused;
-    return reduce_until(group, abort_soon, KOLO_E_ABORTED, "rank 2 aborted");
+    return reduce_until(group, ranks_abort_soon, KOLO_E_ABORTED, "rank 2 aborted");
 }
 
 static void sudden_ends(void **state)

@@ -42,13 +42,6 @@ static int fill_in_vain(kolo_group *group, void *unused)
     return failed | ranks_within(began_ns, LIMIT_MS + 2 * RANKS_SOON_MS, "the end");
 }
 
-static void *abort_soon(void *argument)
-{
-    ranks_nap_ms(100);
-    kolo_group_abort(argument, "enough");
-    return NULL;
-}
-
 /* Nor in all the time that there is: a thread of rank 0 aborts the group. */
 static int abort_filling(kolo_group *group, void *unused)
 {
@@ -64,7 +57,7 @@ static int abort_filling(kolo_group *group, void *unused)
     if (!kolo_group_rank(group))
         gpu_hold("transfers");
     began_ns = ko_now_ns();
-    if (!kolo_group_rank(group) && pthread_create(&thread, NULL, abort_soon, part))
+    if (!kolo_group_rank(group) && pthread_create(&thread, NULL, ranks_abort_soon, part))
         return ranks_fail("no thread");
     failed |= ranks_expect_soon(began_ns, kolo_group_set_stream(part, gpu_rank.stream),
                                 KOLO_E_ABORTED, "enough");

@@ -406,13 +406,6 @@ static int lose_the_sender(kolo_group *group, void *unused)
     return failed | check_and_free(&buffer, 0, 0, 5000);
 }
 
-static void *abort_soon(void *group)
-{
-    ranks_nap_ms(100);
-    kolo_group_abort(group, "enough");
-    return NULL;
-}
-
 /* Rank 1's stream stands still, so that its buffer may not be written yet. */
 static int give_up(kolo_group *group, void *unused)
 {
@@ -426,7 +419,7 @@ static int give_up(kolo_group *group, void *unused)
     buffer = make(5000, gpu.rank ? -1 : 0, true);
     if (gpu.rank == 1 &&
         (gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ) ||
-         pthread_create(&thread, NULL, abort_soon, group)))
+         pthread_create(&thread, NULL, ranks_abort_soon, group)))
         return ranks_fail("the gate");
     err = gpu.rank ? kolo_recv(group, buffer.at, 5000, KOLO_INT32, 0, 0)
                    : kolo_send(group, buffer.at, 5000, KOLO_INT32, 1, 0);

@@ -437,7 +437,7 @@ static int wait_for_abort(kolo_group *group, void *unused)
         graph_rank_drop();
         return ranks_expect(kolo_barrier(group), KOLO_E_ABORTED, "enough");
     }
-    if (rank == 0 && pthread_create(&aborter, NULL, graph_rank_abort_soon, group))
+    if (rank == 0 && pthread_create(&aborter, NULL, ranks_abort_soon, group))
         return ranks_fail("no thread");
     failed = graph_rank_launch() || graph_rank_finish() ||
              expect(group, began_ns, KOLO_E_ABORTED, "enough");

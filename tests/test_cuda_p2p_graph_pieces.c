@@ -488,7 +488,7 @@ static int give_up(kolo_group *group, void *unused)
     (void)unused;
     if (failed || graph_rank.rank == 1)
         return failed || ranks_expect(kolo_barrier(group), KOLO_E_ABORTED, "enough");
-    if (!graph_rank.rank && pthread_create(&aborter, NULL, graph_rank_abort_soon, group))
+    if (!graph_rank.rank && pthread_create(&aborter, NULL, ranks_abort_soon, group))
         return ranks_fail("no thread");
     failed = expect_end(group, KOLO_E_ABORTED, "enough");
     return graph_rank.rank ? failed : pthread_join(aborter, NULL) || failed;

@@ -382,13 +382,6 @@ static int be_late(kolo_group *group, void *unused)
     return leave(failed);
 }
 
-static void *abort_soon(void *group)
-{
-    ranks_nap_ms(100);
-    kolo_group_abort(group, "enough");
-    return NULL;
-}
-
 /* While a stream stands still before its message, or behind it. */
 static int give_up(kolo_group *group, void *unused)
 {
@@ -399,7 +392,7 @@ static int give_up(kolo_group *group, void *unused)
     (void)unused;
     if (side.rank == victim) {
         close_gate();
-        if (post(group, &work) || pthread_create(&thread, NULL, abort_soon, group))
+        if (post(group, &work) || pthread_create(&thread, NULL, ranks_abort_soon, group))
             return ranks_fail("the start");
         failed |= ranks_expect(kolo_work_wait(work, -1), KOLO_E_ABORTED, "enough");
         kolo_work_free(work);

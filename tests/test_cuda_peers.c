@@ -306,13 +306,6 @@ static int enter_hidden(kolo_group *group, void *unused)
     return gpu_rank_leave(gpu_rank_enter(group));
 }
 
-static void *abort_soon(void *group)
-{
-    ranks_nap_ms(300);
-    kolo_group_abort(group, "there is something else to do");
-    return NULL;
-}
-
 /* In vain each has tried to reach the others' memory, and hears of an abort all the same. */
 static int abort_of_refused(kolo_group *group, void *unused)
 {
@@ -327,12 +320,12 @@ static int abort_of_refused(kolo_group *group, void *unused)
     failed = gpu_rank_enter(group);
     if (failed || gpu_rank.cuda->alloc(&memory, sizeof(int)) ||
         gpu_rank.cuda->stream_await_word(gpu_rank.stream, (uintptr_t)&gate, 1, KO_CU_WAIT_EQ) ||
-        pthread_create(&aborting, NULL, abort_soon, group))
+        pthread_create(&aborting, NULL, ranks_abort_soon, group))
         return ranks_fail("a stream that stands still");
     began_ns = ko_now_ns();
     err = kolo_all_reduce(group, (void *)(uintptr_t)memory, (void *)(uintptr_t)memory, 1,
                           KOLO_INT32, KOLO_SUM);
-    failed = ranks_expect_soon(began_ns, err, KOLO_E_ABORTED, "something else to do");
+    failed = ranks_expect_soon(began_ns, err, KOLO_E_ABORTED, "enough");
     __atomic_store_n(&gate, 1, __ATOMIC_SEQ_CST);
     (void)pthread_join(aborting, NULL);
     return gpu_rank_leave(failed);

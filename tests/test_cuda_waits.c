@@ -364,13 +364,6 @@ static void a_rank_is_killed(void **state)
 
 /* ---- ended ----------------------------------------------------------------------------------- */
 
-static void *abort_soon(void *argument)
-{
-    ranks_nap_ms(100);
-    kolo_group_abort(argument, "enough");
-    return NULL;
-}
-
 static int wait_for_abort(kolo_group *group, void *argument)
 {
     const size_t *count = argument;
@@ -384,7 +377,7 @@ static int wait_for_abort(kolo_group *group, void *argument)
     if (rank == 1)
         return ranks_expect(kolo_barrier(group), KOLO_E_ABORTED,
                             "rank 0 aborted the group: enough");
-    if (rank == 0 && pthread_create(&aborter, NULL, abort_soon, group))
+    if (rank == 0 && pthread_create(&aborter, NULL, ranks_abort_soon, group))
         return ranks_fail("no thread");
     failed = begin() || finish() ||
              expect_within(group, began_ns, RANKS_SOON_MS, KOLO_E_ABORTED,
