@@ -109,7 +109,8 @@ KO_FN void direct_all_gather(verbs *v)
     }
 }
 
-/* Everybody sends its block to the root. */
+/* Everybody sends its block to the root, which keeps a slice of its own while the others fill the
+ * slots again. */
 KO_FN void direct_gather(verbs *v)
 {
     const struct ko_part mine = {0, v->count};
@@ -120,8 +121,9 @@ KO_FN void direct_gather(verbs *v)
             send(v, v->root, IN, slice_of(mine, v->slice, s));
         return;
     }
-    keep(v, mine, block_of(&v->out_blocks, v->rank));
-    for (size_t s = 0; s < slices; s++)
+    for (size_t s = 0; s < slices; s++) {
+        keep(v, slice_of(mine, v->slice, s),
+             slice_of(block_of(&v->out_blocks, v->rank), v->slice, s));
         for (int k = 1; k < v->n; k++) {
             const int from = around(v->rank + k, v->n);
             const struct ko_part block = block_of(&v->out_blocks, from);
@@ -129,6 +131,7 @@ KO_FN void direct_gather(verbs *v)
             if (s < slices_of(block.count, v->slice))
                 recv(v, from, slice_of(block, v->slice, s));
         }
+    }
 }
 
 /* The root sends everybody its block. */
