@@ -307,7 +307,7 @@ static int await_rank(const struct barrier *barrier, int rank, const ko_deadline
     return err;
 }
 
-/* Rank 0 too, which may say it twice. */
+/* Rank 0 is counted too: it may say the verdict a second time, which would bring the key back. */
 static void leave(const struct barrier *barrier)
 {
     char key[64];
