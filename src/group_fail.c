@@ -249,14 +249,15 @@ int ko_group_check_server(kolo_group *group, const char *text)
     return ko_group_fail(group, KOLO_E_PEER_LOST, whole);
 }
 
-/* The peer may have failed in another group, and have gone for that; false: not that is known. */
+/* The peer may have failed in another group, and have gone for that; false: not that is known. Its
+ * word of the same group, which it writes before, fails this one. */
 static bool put_reason_first(kolo_group *group, int peer, char text[KO_ERROR_TEXT])
 {
     struct ko_failure failure;
     char key[KEY_TEXT], whole[KO_ERROR_TEXT];
 
     key_of_rank(group, peer, key);
-    if (!read_failure(group, key, &failure))
+    if (!read_failure(group, key, &failure) || ko_group_check_store(group))
         return false;
     snprintf(whole, sizeof whole, "another group of rank %d's failed: %.280s; then %.290s", peer,
              failure.text, text);

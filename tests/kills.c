@@ -48,7 +48,7 @@ enum { NSETTINGS = sizeof settings / sizeof *settings };
 struct outcome {
     int status;
     int calls; /* made before the error */
-    char text[512];
+    char text[KO_ERROR_TEXT];
 };
 
 struct run {
@@ -142,7 +142,7 @@ static int exchange_with_anybody(kolo_group *group, struct buffers *b, size_t co
 /* In a group that comes and goes. */
 static int in_another_group(kolo_group *other, struct buffers *b, size_t count)
 {
-    char text[512];
+    char text[KO_ERROR_TEXT];
     int err = kolo_group_size(other) > 1 ? exchange_with_anybody(other, b, count) : KOLO_OK;
 
     if (!err)
@@ -174,7 +174,7 @@ static int in_a_part(kolo_group *group, struct buffers *b, size_t count)
 static int works(kolo_group *group, struct buffers *b, size_t count)
 {
     kolo_work *list[3] = {NULL};
-    char text[512] = "";
+    char text[KO_ERROR_TEXT] = "";
     int err = KOLO_OK;
 
     for (int i = 0; i < 3 && !err; i++)
