@@ -97,6 +97,11 @@ size_t ko_cache_places_bytes(void)
     return is_intel() ? ko_cache_own_bytes() / 4 : 2 * ko_cache_own_bytes();
 }
 
+size_t ko_cache_trade_bytes(void)
+{
+    return is_intel() ? SIZE_MAX : ko_cache_own_bytes();
+}
+
 /* What a core makes use of at most, whatever share it is said to have: a virtual machine's few may
  * be said to share the cache of a package of sixty. */
 static size_t most_of_one_core(void)

@@ -21,6 +21,10 @@ size_t ko_cache_own_bytes(void);
  * (window_places.h). */
 size_t ko_cache_places_bytes(void);
 
+/* Bytes of a call's buffers on one rank from which on half of that does where ranks trade
+ * (coll_flow.h); SIZE_MAX: never. */
+size_t ko_cache_trade_bytes(void);
+
 /* Bytes of the cache of a level, 2 or 3, that the first CPU has, whichever of them asks; 0 if
  * nobody knows. */
 size_t ko_cache_first_bytes(int level);

@@ -52,6 +52,7 @@ struct ko_channel {
     uint64_t sent_seen; /* slices of all links, when ko_channel_give_back looked last */
 
     int spin_us;     /* KOLO_SPIN_US */
+    bool is_trading; /* the call under way (ko_is_traded) */
     bool is_crowded; /* ko_group_is_crowded: leave turns (channel_turns.c) instead of spinning */
 };
 

@@ -225,6 +225,7 @@ static int open_link(struct ko_channel *channel, int peer, bool is_optional)
         return ko_group_fail(channel->group, err, kolo_last_error());
     port->link->limit_ms = &channel->group->timeout_ms;
     port->link->failed = &channel->group->failed;
+    port->link->is_trading = &channel->is_trading;
     port->link->is_crowded = ko_group_is_crowded(channel->group, contact);
     channel->is_crowded = port->link->is_crowded || (channel->is_crowded && !channel->group->hosts);
     port->link->held = &channel->held;

@@ -19,7 +19,7 @@ struct ko_extent {
     enum ko_collective what;
     size_t n;
     size_t nbytes; /* of a block */
-    size_t cache_bytes, slice_bytes;
+    size_t cache_bytes, slice_bytes, trade_bytes;
     bool is_in_place;
 };
 
@@ -50,6 +50,15 @@ static inline bool ko_is_for_one(const struct ko_extent *call)
 static inline bool ko_is_added(const struct ko_extent *call)
 {
     return call->n == 2 && call->what == KO_REDUCE;
+}
+
+/* Whether each rank sends as much as it gets, of so much that its buffers fill its own cache. */
+static inline bool ko_is_traded(const struct ko_extent *call)
+{
+    const bool may_be = call->what == KO_ALL_REDUCE || call->what == KO_REDUCE_SCATTER ||
+                        call->what == KO_ALL_GATHER || call->what == KO_ALL_TO_ALL;
+
+    return may_be && ko_blocks_of(call->what, call->n) * call->nbytes >= call->trade_bytes;
 }
 
 /* What becomes of slices that are sent. */

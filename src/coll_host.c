@@ -71,6 +71,7 @@ static struct ko_extent extent_of(const kolo_group *group, const struct ko_call 
                               .n = (size_t)group->size,
                               .nbytes = nbytes,
                               .cache_bytes = group->endpoint->cache_bytes,
+                              .trade_bytes = group->endpoint->trade_bytes,
                               .slice_bytes = ko_group_slice_bytes(group),
                               .is_in_place = call->in == call->out};
 }
@@ -115,6 +116,7 @@ static void prepare(verbs *v, kolo_group *group, const struct ko_call *call, int
     v->reduction = ko_is_reducing(call->what) ? ko_reduction_of(call->dtype, call->op) : NULL;
     v->folded = ko_folded_flow_of(&extent);
     v->flow = call->what == KO_REDUCE_SCATTER ? v->folded : ko_flow_of(&extent);
+    group->collectives.is_trading = ko_is_traded(&extent);
     v->is_copying = is_better_copied(&extent);
     v->is_large = ko_is_beyond_cache(&extent);
     v->held = call->held;

@@ -145,6 +145,7 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->local_size = read_local_size();
     endpoint->cache_bytes = ko_cache_bytes();
     endpoint->places_bytes = ko_cache_places_bytes();
+    endpoint->trade_bytes = ko_cache_trade_bytes();
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
     endpoint->crossings = ko_alloc((size_t)size * sizeof *endpoint->crossings, "crossings");
     err = endpoint->contacts && endpoint->crossings ? ko_poller_open_quiet(&endpoint->poller)

@@ -34,6 +34,7 @@ struct ko_endpoint {
     atomic_bool is_crowded; /* they are more than the cores on which they may run */
     size_t cache_bytes;     /* ko_cache_bytes: of more than this little is found there again */
     size_t places_bytes;    /* ko_cache_places_bytes */
+    size_t trade_bytes;     /* ko_cache_trade_bytes */
     struct ko_contact **contacts; /* by world rank, fetched at first use */
     struct ko_device *devices[KO_CONTACT_TRANSPORTS];
     char lacking[KO_ERROR_TEXT];   /* the first transport that cannot be used, and why; or "" */

@@ -27,6 +27,9 @@ static void a_share_of_the_cache(void **state)
     assert_true(ko_cache_own_bytes() >= (size_t)16 << 10 && ko_cache_own_bytes() <= share);
     assert_true(ko_cache_places_bytes() == 2 * ko_cache_own_bytes() ||
                 ko_cache_places_bytes() == ko_cache_own_bytes() / 4);
+    assert_int_equal(ko_cache_trade_bytes(), ko_cache_places_bytes() < ko_cache_own_bytes()
+                                                 ? SIZE_MAX
+                                                 : ko_cache_own_bytes());
 }
 
 static void add(uint64_t cpus[WORDS], long cpu)

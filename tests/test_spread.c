@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Through how many places long slices go in turn, by where ranks may run. CPUs from 1000 on are in
- * no machine that runs this, and so share no cache.
+ * Through how many places long slices go in turn, by where ranks may run and what they call. CPUs
+ * from 1000 on are in no machine that runs this, and so share no cache.
  */
+#include "coll_flow.h"
 #include "group.h"
 #include "layout.h"
 
@@ -116,6 +117,36 @@ static void hosts_tell_who_is_crowded(void **state)
     free(bench);
 }
 
+static bool is_traded(enum ko_collective what, size_t n, size_t nbytes, size_t trade_bytes)
+{
+    return ko_is_traded(
+        &(struct ko_extent){.what = what, .n = n, .nbytes = nbytes, .trade_bytes = trade_bytes});
+}
+
+/* Calls of which each rank sends what it gets, from where all blocks of both buffers are as long.
+ */
+static void long_calls_both_ways_are_traded(void **state)
+{
+    static const struct {
+        enum ko_collective what;
+        size_t n, nblocks;
+    } rows[] = {{KO_ALL_REDUCE, 2, 2}, {KO_ALL_GATHER, 2, 3},     {KO_REDUCE_SCATTER, 2, 3},
+                {KO_ALL_TO_ALL, 2, 4}, {KO_REDUCE_SCATTER, 4, 5}, {KO_ALL_TO_ALL, 4, 8}};
+    static const enum ko_collective one_way[] = {KO_REDUCE, KO_BROADCAST, KO_GATHER, KO_SCATTER,
+                                                 KO_BARRIER};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const size_t nbytes = 120000, all = rows[i].nblocks * nbytes;
+
+        assert_true(is_traded(rows[i].what, rows[i].n, nbytes, all));
+        assert_false(is_traded(rows[i].what, rows[i].n, nbytes, all + 1));
+        assert_false(is_traded(rows[i].what, rows[i].n, nbytes, SIZE_MAX));
+    }
+    for (size_t i = 0; i < sizeof one_way / sizeof *one_way; i++)
+        assert_false(is_traded(one_way[i], 2, (size_t)1 << 30, 1));
+}
+
 /* ---- who takes turns ------------------------------------------------------------------------ */
 
 /* What a pair tells while hosts are not known: rank 0 on CPUs 0 to `own`, rank 1 on `first` to
@@ -159,6 +190,7 @@ int main(void)
         cmocka_unit_test(as_many_bytes_for_all_that_comes),
         cmocka_unit_test(one_place_where_a_core_is_shared),
         cmocka_unit_test(hosts_tell_who_is_crowded),
+        cmocka_unit_test(long_calls_both_ways_are_traded),
         cmocka_unit_test(a_pair_tells_who_takes_turns),
     };
 

@@ -23,10 +23,15 @@ struct body {
     size_t nbytes;
 };
 
+static bool is_trading; /* with the peer of all links here */
+
 static struct ko_link link_of(uint32_t slots, uint32_t spread)
 {
-    return (struct ko_link){
-        .slots = slots, .slice_bytes = SLICE, .places = {.spread = spread}, .peer = 1};
+    return (struct ko_link){.slots = slots,
+                            .slice_bytes = SLICE,
+                            .places = {.spread = spread},
+                            .is_trading = &is_trading,
+                            .peer = 1};
 }
 
 /* As window_link.c fills the next slot. */
@@ -55,6 +60,7 @@ static void go_on_at_random(uint32_t slots, uint32_t spread, uint64_t *seed)
     for (int step = 0; step < STEPS; step++) {
         uint64_t released = link.credit;
 
+        is_trading = step % 97 < 40;
         if (link.sent < released + slots && seeded_below(seed, 3)) {
             const bool is_whole = seeded_below(seed, 3) == 0;
             struct body body =
@@ -107,6 +113,7 @@ static void one_or_all_in_turn(void **state)
     const size_t place = SLICE / KO_LINE;
 
     (void)state;
+    is_trading = false;
     for (uint32_t spread = 0; spread <= 1; spread++) {
         assert_int_equal(count_lines(8, spread, SLICE, 100), place);
         assert_int_equal(count_lines(8, spread, 1000, 100), 16);
@@ -118,6 +125,21 @@ static void one_or_all_in_turn(void **state)
     assert_int_equal(count_lines(8, 16, SLICE / 2, 32), 16 * place);
     assert_int_equal(count_lines(8, 4, 1024, 16), 4 * place);
     assert_int_equal(count_lines(8, 4, SLICE / 2 + 1, 100), 4 * (place / 2 + 1));
+}
+
+/* Half of them, and all again afterwards. */
+static void half_in_turn_while_trading(void **state)
+{
+    const size_t place = SLICE / KO_LINE;
+
+    (void)state;
+    is_trading = true;
+    assert_int_equal(count_lines(8, 16, SLICE, 100), 8 * place);
+    assert_int_equal(count_lines(8, 16, SLICE / 2, 16), 8 * place);
+    assert_int_equal(count_lines(8, 3, SLICE, 100), place);
+    assert_int_equal(count_lines(8, 1, SLICE, 100), place);
+    is_trading = false;
+    assert_int_equal(count_lines(8, 16, SLICE, 100), 16 * place);
 }
 
 /* A peer that says it has released more than was sent has released that, and no more. */
@@ -140,6 +162,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_two_at_one_place),
         cmocka_unit_test(one_or_all_in_turn),
+        cmocka_unit_test(half_in_turn_while_trading),
         cmocka_unit_test(a_credit_that_cannot_be),
     };
 

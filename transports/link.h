@@ -103,6 +103,7 @@ struct ko_link {
     uint32_t inline_end;                /* bodies of fewer bytes lie in their slots */
     const atomic_int *limit_ms;         /* of its owner's waits; set before it opens, or NULL */
     const atomic_int *failed;           /* not 0 once its owner has failed; likewise */
+    const bool *is_trading;             /* its owner's half of the places is enough; likewise */
     bool is_crowded; /* set before it opens: ranks of this host take turns on the cores */
     bool has_waited; /* the last look found no slice */
     bool is_split;   /* both ends order others' accesses before they sleep */

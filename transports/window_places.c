@@ -62,6 +62,12 @@ int ko_window_reserve_place(struct ko_link *link)
     return KOLO_OK;
 }
 
+/* Places to take in turn now. */
+static uint32_t spread_of(const struct ko_link *link)
+{
+    return link->places.spread >> (link->is_trading && *link->is_trading);
+}
+
 void ko_window_take_place(struct ko_link *link)
 {
     struct ko_window_places *places = &link->places;
@@ -69,7 +75,7 @@ void ko_window_take_place(struct ko_link *link)
     places->of[link->sent % link->slots] = (unsigned char)(places->place + 1);
     places->taken |= UINT64_C(1) << places->place;
     places->next = places->place + 1;
-    if (places->next >= places->spread || places->next >= ko_window_nplaces(link->slots)) {
+    if (places->next >= spread_of(link) || places->next >= ko_window_nplaces(link->slots)) {
         places->next = 0;
         places->turn++;
     }

@@ -11,6 +11,8 @@
  *   cache holds, have left it before they are written again, and a line is handed over once. Bodies
  *   that are shorter than a place lie in another part of it in each turn, to fill the same bytes,
  *   and in another than in the place before, which is as far away as a way of many caches is long.
+ * - Half of those are enough where the two trade: who sends as much as it gets, of buffers that
+ * fill its cache by themselves, reads and writes more between two turns.
  * - Where that costs less than to fetch a line from the common cache, which is large and far, as
  *   between cores of Intel's, a few places that stay in the caches of both are best.
  *
