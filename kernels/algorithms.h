@@ -25,7 +25,7 @@
     X(ALL_REDUCE, "doubling", doubling_all_reduce, KO_REREADS, "short and many ranks: the fewest steps") \
     X(ALL_REDUCE, "hierarchical", hierarchical_all_reduce, KO_SPREAD | KO_REREADS, "the fewest bytes between hosts") \
     X(ALL_REDUCE, "hierarchical_doubling", hierarchical_doubling_all_reduce, KO_SPREAD | KO_REREADS, "short and many hosts: log2(hosts) steps between them") \
-    X(ALL_REDUCE, "two_shot", two_shot_all_reduce, KO_ORDERED | KO_REREADS, "long and few ranks: the fewest bytes in two hops") \
+    X(ALL_REDUCE, "two_shot", two_shot_all_reduce, KO_ORDERED, "long and few ranks: the fewest bytes in two hops") \
     X(ALL_REDUCE, "halving", halving_all_reduce, KO_REREADS, "the fewest bytes in 2 log2(n) steps") \
     X(ALL_REDUCE, "ring", ring_all_reduce, 0, "long: the fewest bytes per rank, to one neighbour") \
     X(ALL_REDUCE, "ring_both", ring_both_all_reduce, KO_MANY, "a ring in each direction, half of the buffer each") \

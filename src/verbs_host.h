@@ -377,6 +377,46 @@ static void reduce_slices_into(verbs *v, const struct slices *slices, struct ko_
         ko_copy(outs[i], outs[0], bytes_of(v, part));
 }
 
+/* Where all others' windows have room for the sum; false: one has none just now, or has lent. Who
+ * waited here would keep what it holds. */
+static bool find_rooms(const verbs *v, const struct slices *slices, size_t nbytes, void **rooms)
+{
+    for (int i = 0; i < slices->n; i++) {
+        struct ko_link *link = slices->links[i];
+
+        if (link &&
+            (!link->outbox || ko_window_is_lent(link) || link->ops->room(link, nbytes, &rooms[i])))
+            return false;
+    }
+    return !v->held;
+}
+
+enum { PIECE_BYTES = 2 << 10 }; /* that leave around the caches: soon, beside what is read */
+
+/* Into OUT around the caches, from where it would have to be read again to be sent, and so into all
+ * rooms as well. Moves the slices' pointers. */
+static void reduce_slices_out(const verbs *v, const struct slices *slices, struct ko_part part,
+                              void *const *rooms)
+{
+    unsigned char sum[PIECE_BYTES] __attribute__((aligned(64)));
+    unsigned char *const out = at(v, OUT, part);
+    const size_t end = bytes_of(v, part);
+    size_t n;
+
+    for (size_t i = 0; i < end; i += n) {
+        n = PIECE_BYTES - (uintptr_t)(out + i) % 64; /* the next one begins with a line */
+        n = n < end - i ? n - n % v->element : end - i;
+        v->reduction->many(sum, slices->parts, slices->n, n / v->element, v->n);
+        ko_copy_streaming_piece(out + i, sum, n);
+        for (int k = 0; k < slices->n; k++) {
+            if (slices->links[k])
+                ko_window_fill(slices->links[k], (unsigned char *)rooms[k] + i, sum, n);
+            slices->parts[k] = (const unsigned char *)slices->parts[k] + n;
+        }
+    }
+    ko_copy_streaming_end();
+}
+
 static void tell_placed(verbs *v, struct ko_link *link, size_t nbytes)
 {
     while (look_again(v, link->peer, NEED_ROOM, ko_window_tell_placed(link, &v->stamp, nbytes)))
@@ -386,16 +426,23 @@ static void tell_placed(verbs *v, struct ko_link *link, size_t nbytes)
 KO_FN void reduce_for_all(verbs *v, struct ko_part part)
 {
     struct slices slices;
+    bool is_out;
 
     if (!hold(v, NULL, v->n, part, &slices))
         return;
-    reduce_slices_into(v, &slices, part);
+    is_out = v->is_streaming && find_rooms(v, &slices, bytes_of(v, part), v->group->outs);
+    if (is_out)
+        reduce_slices_out(v, &slices, part, v->group->outs);
+    else
+        reduce_slices_into(v, &slices, part);
     let_go(&slices); /* all of them before the first send, which may wait: as on paper */
     for (int k = 1; k < v->n; k++) {
         const int to = around(v->rank + k, v->n);
         struct ko_link *link = slices.links[to];
 
-        if (ko_window_is_lent(link))
+        if (is_out)
+            commit(v, link, bytes_of(v, part));
+        else if (ko_window_is_lent(link))
             tell_placed(v, link, bytes_of(v, part));
         else
             send(v, to, OUT, part);
