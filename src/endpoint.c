@@ -218,6 +218,7 @@ static void close_endpoint(struct ko_endpoint *endpoint)
         free(endpoint->contacts[i]);
     free(endpoint->contacts);
     free(endpoint->crossings);
+    kolo_store_close(endpoint->will);
     kolo_store_close(endpoint->store);
     pthread_mutex_destroy(&endpoint->groups_lock);
     pthread_mutex_destroy(&endpoint->lock);

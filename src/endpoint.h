@@ -27,6 +27,7 @@ struct ko_endpoint {
     kolo_store *store;         /* a handle of its own, closed with the endpoint */
     int store_rank;            /* the world rank that serves the store; -1: none of the ranks */
     bool has_wills;            /* the store knows which ranks' endpoints have ended */
+    kolo_store *will;          /* by whose connection's end it knows of this one's; NULL: by none */
     atomic_bool store_is_lost; /* its connection broke: it is not tried again */
     _Atomic int64_t store_rests_until_ns; /* it has not answered what need not be asked */
     struct ko_contact own;
@@ -58,8 +59,10 @@ void ko_endpoint_retain(struct ko_endpoint *endpoint);
 void ko_endpoint_release(struct ko_endpoint *endpoint);
 
 /* To be called once where rank 0 serves the store: it is to know when this endpoint has ended,
- * however that comes about. */
-int ko_endpoint_leave_will(struct ko_endpoint *endpoint);
+ * however that comes about, by the end of this handle's connection, which then is the endpoint's
+ * too. Nobody asks there what need not be answered: a question that is not in time ends the
+ * connection. */
+int ko_endpoint_leave_will(struct ko_endpoint *endpoint, kolo_store *store);
 
 /* The same at once, for who stays a while. */
 void ko_endpoint_say_closed(struct ko_endpoint *endpoint);

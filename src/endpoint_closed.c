@@ -15,15 +15,21 @@ static void closed_key(int rank, char *key, size_t nbytes)
     snprintf(key, nbytes, "closed/%d", rank);
 }
 
-int ko_endpoint_leave_will(struct ko_endpoint *endpoint)
+int ko_endpoint_leave_will(struct ko_endpoint *endpoint, kolo_store *store)
 {
     char key[32];
+    int err;
 
     endpoint->has_wills = true;
+    if (endpoint->rank == endpoint->store_rank)
+        return KOLO_OK;
     closed_key(endpoint->rank, key, sizeof key);
-    return endpoint->rank == endpoint->store_rank
-               ? KOLO_OK
-               : ko_store_will(endpoint->store, key, (kolo_bytes){"", 1});
+    err = ko_store_will(store, key, (kolo_bytes){"", 1});
+    if (err)
+        return err;
+    ko_store_hold(store);
+    endpoint->will = store;
+    return KOLO_OK;
 }
 
 void ko_endpoint_say_closed(struct ko_endpoint *endpoint)

@@ -105,6 +105,21 @@ static int blame_server(const struct ko_world *world, int err)
                    world->rank, cause);
 }
 
+/* Whether the others are to hear if it ends while they wait for all to come. */
+static bool is_awaited(const struct ko_world *world)
+{
+    return world->has_server && world->rank != 0 && !world->is_watched;
+}
+
+/* The first one, of joining, goes to the connection of which much is asked later, when nothing
+ * depends on it any more. */
+static int leave_wills(struct ko_world *world, struct ko_endpoint *endpoint)
+{
+    const int err = is_awaited(world) ? ko_world_leave_will(world, endpoint->store) : KOLO_OK;
+
+    return err ? err : ko_endpoint_leave_will(endpoint, world->keys);
+}
+
 /* Opens this rank's endpoint and waits for the others. *endpoint is to be released in any case. */
 static int join_others(struct ko_world *world, const ko_deadline *deadline,
                        struct ko_endpoint **endpoint, uint64_t *id)
@@ -112,8 +127,8 @@ static int join_others(struct ko_world *world, const ko_deadline *deadline,
     kolo_store *own_keys = NULL;
     int err = take_rank(world, deadline);
 
-    if (!err && world->has_server && world->rank != 0 && !world->is_watched)
-        err = ko_world_leave_will(world);
+    if (!err && is_awaited(world))
+        err = ko_world_leave_will(world, world->keys);
     if (!err)
         err = ko_store_clone(world->keys, &own_keys);
     if (!err)
@@ -122,7 +137,7 @@ static int join_others(struct ko_world *world, const ko_deadline *deadline,
         return blame_server(world, err);
     (*endpoint)->store_rank = world->has_server ? 0 : -1;
     if (world->has_server)
-        err = ko_endpoint_leave_will(*endpoint);
+        err = leave_wills(world, *endpoint);
     if (!err)
         err = ko_world_meet(world, deadline);
     if (err == KOLO_E_TIMEOUT)

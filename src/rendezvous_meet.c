@@ -24,7 +24,7 @@ enum {
 };
 
 /* Where this rank is, for those who ask who has come: of a long name the address's part is kept. */
-static void say_place(struct ko_world *world, char *place, size_t nbytes)
+static void say_place(const struct ko_world *world, char *place, size_t nbytes)
 {
     char host[65] = "", address[64] = "";
     int room;
@@ -232,14 +232,14 @@ static void propose(struct ko_world *world, enum verdict verdict, const char *se
                     (kolo_bytes){text, strlen(text) + 1});
 }
 
-int ko_world_leave_will(struct ko_world *world)
+int ko_world_leave_will(const struct ko_world *world, kolo_store *store)
 {
     char place[136], text[KO_ERROR_TEXT];
 
     say_place(world, place, sizeof place);
     snprintf(text, sizeof text, "%crank %d (%s) ended, or gave up, before all %d ranks had joined",
              LOST, world->rank, place, world->size);
-    return ko_store_will(world->keys, "all", (kolo_bytes){text, strlen(text) + 1});
+    return ko_store_will(store, "all", (kolo_bytes){text, strlen(text) + 1});
 }
 
 static int take_verdict(struct ko_world *world)

@@ -41,9 +41,9 @@ struct ko_world {
     struct ko_world *next;
 };
 
-/* Where rank 0 serves the store, for the others, before they come: if this rank's connection ends
- * before all have come, that is the verdict. */
-int ko_world_leave_will(struct ko_world *world);
+/* Where rank 0 serves the store, for the others, before they come: if the connection of this handle
+ * ends before all have come, that is the verdict. */
+int ko_world_leave_will(const struct ko_world *world, kolo_store *store);
 
 /* Says that this rank has come, and waits for the others; KOLO_E_TIMEOUT names those who have not,
  * KOLO_E_PEER_LOST with has_lost_one one that has ended, KOLO_E_INVALID two that differ in the size

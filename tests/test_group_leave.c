@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -112,12 +113,48 @@ static void who_has_ended_elsewhere_is_seen(void **state)
     }
 }
 
+/* Stops this process; the timer's signal makes it go on. */
+static int stop_for_a_while(int ms)
+{
+    struct sigevent goes_on = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
+    const struct itimerspec when = {.it_value = {ms / 1000, ms % 1000 * 1000000L}};
+    timer_t timer;
+    int err = timer_create(CLOCK_MONOTONIC, &goes_on, &timer);
+
+    err = err || timer_settime(timer, 0, &when, NULL) || raise(SIGSTOP) || timer_delete(timer);
+    return err ? ranks_fail("a stop") : 0;
+}
+
+/* Rank 0 does not answer for a while, which ends what rank 1 asks the store. */
+static int outlast_a_stop(kolo_group *world, void *argument)
+{
+    const int rank = kolo_group_rank(world);
+
+    (void)argument;
+    if (kolo_barrier(world))
+        return ranks_fail("a first barrier");
+    if ((!rank && stop_for_a_while(2500)) || kolo_barrier(world))
+        return ranks_fail("a barrier around a stop");
+    ranks_nap_ms(rank * 1000);
+    return kolo_monitored_barrier(world, -1, 0) ? ranks_fail("rank %d is there", rank) : 0;
+}
+
+static void who_has_asked_in_vain_lives(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 2};
+
+    (void)state;
+    letters_set("shm", false);
+    assert_int_equal(ranks_run(&ranks, outlast_a_stop, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {/* before anything has opened the log here */
                                        cmocka_unit_test(who_is_waited_for_is_logged),
                                        cmocka_unit_test(who_has_ended_is_not_waited_for),
-                                       cmocka_unit_test(who_has_ended_elsewhere_is_seen)};
+                                       cmocka_unit_test(who_has_ended_elsewhere_is_seen),
+                                       cmocka_unit_test(who_has_asked_in_vain_lives)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
