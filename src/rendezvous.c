@@ -51,10 +51,9 @@ static int agree_on_id(struct ko_world *world, uint64_t *id)
     return err;
 }
 
-/* Whether rank 0's store of an earlier group may be the one that was met, which is about to close;
- * err is how the first request ended. Once it has been seen it may last for as long as one of its
- * ranks takes to leave, and close while this one looks once more. */
-static bool is_earlier_store(struct ko_world *world, int err, const ko_deadline *deadline)
+/* Once it has been seen it may last for as long as one of its ranks takes to leave, and close while
+ * this one looks once more. */
+bool ko_world_is_earlier(struct ko_world *world, int err, const ko_deadline *deadline)
 {
     int64_t left = 0;
 
@@ -79,7 +78,7 @@ static int take_rank(struct ko_world *world, const ko_deadline *deadline)
 
     snprintf(key, sizeof key, "taken/%d", world->rank);
     err = kolo_store_add(world->keys, key, 1, &owners);
-    if ((err || owners > 1) && is_earlier_store(world, err, deadline))
+    if ((err || owners > 1) && ko_world_is_earlier(world, err, deadline))
         return KO_AGAIN;
     if (!err && owners > 1 && world->has_rounds)
         return KO_AGAIN;

@@ -375,7 +375,9 @@ static void leave_unmet(struct ko_world *world, int status)
     (void)ko_fail_again(KOLO_OK, text);
 }
 
-/* This rank is none of the world that the others are to be; they hear it from here. */
+/* This rank is none of the world that the others are to be; they hear it from here. If they are one
+ * already, and that is being left, it is not this rank's: one with fewer ranks does not show by
+ * this one's number. */
 static int refuse(struct ko_world *world, const ko_deadline *deadline)
 {
     char text[KO_ERROR_TEXT];
@@ -386,6 +388,8 @@ static int refuse(struct ko_world *world, const ko_deadline *deadline)
     err = await_verdict(world, deadline);
     if (!err)
         err = take_verdict(world);
+    if (!err && ko_world_is_earlier(world, err, deadline))
+        err = KO_AGAIN;
     if (err == KOLO_E_INVALID)
         leave_unmet(world, err);
     return err == KO_AGAIN || err == KOLO_E_INVALID ? err : ko_fail_again(KOLO_E_INVALID, text);

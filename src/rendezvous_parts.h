@@ -45,9 +45,14 @@ struct ko_world {
  * ends before all have come, that is the verdict. */
 int ko_world_leave_will(const struct ko_world *world, kolo_store *store);
 
+/* Whether rank 0's store of an earlier group may be the one that was met, which is about to close;
+ * err is how the request ended by which that shows. */
+bool ko_world_is_earlier(struct ko_world *world, int err, const ko_deadline *deadline);
+
 /* Says that this rank has come, and waits for the others; KOLO_E_TIMEOUT names those who have not,
  * KOLO_E_PEER_LOST with has_lost_one one that has ended, KOLO_E_INVALID two that differ in the size
- * of the world or in what all have to set alike, on all ranks that wait. */
+ * of the world or in what all have to set alike, on all ranks that wait. KO_AGAIN: these are an
+ * earlier group's, or its round's. */
 int ko_world_meet(struct ko_world *world, const ko_deadline *deadline);
 
 /* Opens world->keys, those of a round under the prefix: on rank 0 of a new one, elsewhere of one

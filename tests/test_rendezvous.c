@@ -238,6 +238,44 @@ static void jobs_of_all_sizes_follow_one_another(void **state)
     }
 }
 
+/* Waits until so many ranks of the group at this address have said that they leave. */
+static void await_left(int port, int64_t n)
+{
+    kolo_store *store;
+    int64_t left = 0;
+
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", port, 0, PATIENCE_MS, &store), 0);
+    while (left < n)
+        assert_int_equal(kolo_store_add(store, "kolo/0/left", 0, &left), 0);
+    kolo_store_close(store);
+}
+
+/* Rank 2 of the next job, which has one more, comes while rank 1 of the earlier one is still to
+ * leave. */
+static void a_larger_job_comes_as_one_is_left(void **state)
+{
+    struct joiner earlier, joiners[3];
+    kolo_group *last;
+    kolo_store *agent;
+    char url[200], own[300];
+
+    (void)state;
+    choose_place(AT_RANK0, url, &agent);
+    snprintf(own, sizeof own, "%s?rank=1&world_size=2", url);
+    start(&earlier, url, 0, 2, PATIENCE_MS);
+    assert_int_equal(kolo_group_join(own, PATIENCE_MS, &last), 0);
+    assert_int_equal(kolo_barrier(last), 0);
+    await_left((int)strtol(strrchr(url, ':') + 1, NULL, 10), 1);
+    start(&joiners[2], url, 2, 3, PATIENCE_MS);
+    ranks_nap_ms(SHORT_MS);
+    kolo_group_free(last);
+    expect(&earlier, 0, "");
+    for (int r = 0; r < 2; r++)
+        start(&joiners[r], url, r, 3, PATIENCE_MS);
+    for (int r = 0; r < 3; r++)
+        expect(&joiners[r], 0, "");
+}
+
 static void a_job_that_timed_out_does_not_disturb(void **state)
 {
     struct joiner joiner;
@@ -475,6 +513,7 @@ int main(void)
         cmocka_unit_test(an_id_of_another_length_is_refused),
         cmocka_unit_test(a_late_rank_of_another_size_disturbs_nobody),
         cmocka_unit_test(jobs_of_all_sizes_follow_one_another),
+        cmocka_unit_test(a_larger_job_comes_as_one_is_left),
         cmocka_unit_test(a_job_that_timed_out_does_not_disturb),
         cmocka_unit_test(a_job_that_was_killed_does_not_disturb),
         cmocka_unit_test(a_rank_that_ends_is_not_waited_for),
