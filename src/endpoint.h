@@ -30,6 +30,7 @@ struct ko_endpoint {
     kolo_store *will;          /* by whose connection's end it knows of this one's; NULL: by none */
     atomic_bool store_is_lost; /* its connection broke: it is not tried again */
     _Atomic int64_t store_rests_until_ns; /* it has not answered what need not be asked */
+    atomic_bool has_left_word;            /* there, why this rank has failed in a group */
     struct ko_contact own;
     int local_size;         /* ranks of this host, as a launcher counts them; -1: not said */
     atomic_bool is_crowded; /* they are more than the cores on which they may run */

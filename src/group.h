@@ -174,6 +174,10 @@ void ko_group_write_failure(kolo_group *group);
 /* The same of all groups over an endpoint that have failed. */
 void ko_group_write_failures(struct ko_endpoint *endpoint);
 
+/* This rank goes on in a new group: why it has failed in an earlier one is no reason any more to be
+ * late in others. */
+void ko_group_take_word_back(kolo_group *group);
+
 /* Looks in the store whether another rank has failed this group, and then fails it here too; for
  * waits that no link could end. KOLO_OK, or the group's error. */
 int ko_group_check_store(kolo_group *group);

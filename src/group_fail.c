@@ -72,9 +72,25 @@ static void write_failure(kolo_group *group)
     key_of_group(group, key);
     if (!write_word(group, key, KO_STORE_COMPARE_SET)) {
         key_of_rank(group, group->rank, key);
-        (void)write_word(group, key, KO_STORE_SET);
+        if (!write_word(group, key, KO_STORE_SET))
+            atomic_store(&group->endpoint->has_left_word, true);
     }
     (void)ko_group_check(group); /* the thread's text again: the store may have failed too */
+}
+
+void ko_group_take_word_back(kolo_group *group)
+{
+    struct ko_request request = {.op = KO_STORE_DELETE};
+    struct ko_reply reply;
+    char key[KEY_TEXT], text[KO_ERROR_TEXT];
+
+    if (!ko_endpoint_may_ask(group->endpoint) ||
+        !atomic_exchange(&group->endpoint->has_left_word, false))
+        return;
+    ko_error_keep(text);
+    key_of_rank(group, group->rank, key);
+    (void)ask_store(group, key, &request, &reply);
+    (void)ko_fail_again(KOLO_OK, text);
 }
 
 /* Who finds another thread at it waits: it may be about to end a connection. */

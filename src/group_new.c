@@ -121,6 +121,7 @@ static int make(kolo_group *parent, uint64_t id, const int *ranks, int nranks, k
     for (int i = 0; i < nranks; i++)
         world_ranks[i] = parent->world_ranks[ranks[i]];
     ko_endpoint_retain(parent->endpoint);
+    ko_group_take_word_back(parent);
     return ko_group_make(parent->endpoint, id, world_ranks, find_self(parent, ranks, nranks),
                          nranks, kolo_group_timeout(parent), group);
 }

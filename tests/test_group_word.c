@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -121,6 +122,41 @@ static void who_is_late_had_a_reason(void **state)
     assert_int_equal(ranks_run_all_ways(2, miss_who_has_failed_and_stays), 0);
 }
 
+/* Rank 1 has given a group up, and has made others since: it is late for another reason. */
+static int miss_who_has_recovered(kolo_group *world, void *argument)
+{
+    kolo_group *groups[2], *later = NULL;
+    int failed = 0;
+    char byte;
+
+    (void)argument;
+    if (ranks_duplicate(world, groups, 2))
+        return 1;
+    if (kolo_group_rank(world))
+        kolo_group_abort(groups[0], "no more of this");
+    if (kolo_group_duplicate(world, &later) || kolo_barrier(later))
+        failed = ranks_fail("a group after a failure");
+    kolo_group_free(later);
+    if (!failed && kolo_group_rank(world) == 0) {
+        kolo_group_set_timeout(groups[1], 500);
+        failed = ranks_expect(kolo_recv(groups[1], &byte, 1, KOLO_UINT8, 1, 0), KOLO_E_TIMEOUT,
+                              "rank 0 waited 500 ms for a message of tag 0 from rank 1");
+        if (!failed && strstr(kolo_last_error(), "no more of this"))
+            failed = ranks_fail("a reason that is none any more");
+    }
+    if (!failed && kolo_barrier(world))
+        failed = ranks_fail("barrier");
+    ranks_free_all(groups, 2);
+    return failed;
+}
+
+static void who_has_recovered_is_late_for_itself(void **state)
+{
+    (void)state;
+    letters_set("shm", false);
+    assert_int_equal(ranks_run_all_ways(2, miss_who_has_recovered), 0);
+}
+
 /* Rank 0 dies, which serves the store; the others have a group of their own, in which one of them
  * waits for the other, which has failed in the world. */
 static int miss_who_missed_the_server(kolo_group *world, void *argument)
@@ -163,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_is_lost_had_a_reason),
                                        cmocka_unit_test(who_is_late_had_a_reason),
+                                       cmocka_unit_test(who_has_recovered_is_late_for_itself),
                                        cmocka_unit_test(who_is_lost_had_lost_the_server)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
