@@ -20,7 +20,8 @@
 enum {
     NAP_MS = 250,
     OPENING_NAP_MS = 5, /* a wire being opened may have no fd to wait on */
-    ASK_MS = 200        /* a wait of this length asks the peer whether it makes the same call */
+    ASK_MS = 200,       /* a wait of this length asks the peer whether it makes the same call, */
+    LOST_MS = 2000      /* and of this one in a call the store, whether one of its ranks is lost */
 };
 
 int ko_channel_open(struct ko_channel *channel, kolo_group *group, uint32_t number)
@@ -430,6 +431,8 @@ int ko_channel_look_around(struct ko_channel *channel, struct ko_wait *wait)
     if (!err && now - wait->store_checked_ns >= (int64_t)NAP_MS * 1000000) {
         wait->store_checked_ns = now;
         err = look_elsewhere(channel, wait);
+        if (!err && channel->is_in_call && waited_ms >= LOST_MS)
+            err = ko_channel_check_members(channel);
     }
     return err;
 }

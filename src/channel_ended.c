@@ -74,6 +74,19 @@ static int check_all(struct ko_channel *channel)
     return err;
 }
 
+int ko_channel_check_members(struct ko_channel *channel)
+{
+    const kolo_group *group = channel->group;
+
+    for (int r = 0; r < group->size; r++)
+        if (r != group->rank && !channel->ports[r].has_left &&
+            ko_endpoint_is_lost(group->endpoint, group->world_ranks[r]))
+            return ko_channel_link_failed(
+                channel, r,
+                ko_fail(KOLO_E_PEER_LOST, "its process has ended without having freed the group"));
+    return KOLO_OK;
+}
+
 int ko_channel_check_processes(struct ko_channel *channel, int peer)
 {
     return peer < 0 ? check_all(channel) : check_one(channel, peer);

@@ -28,6 +28,10 @@ void ko_channel_give_up(struct ko_channel *channel, struct ko_port *port);
  * on. */
 int ko_channel_check_processes(struct ko_channel *channel, int peer);
 
+/* Whether a rank of the group was lost, wherever in the call it was and whoever is waited for: no
+ * other call can follow, and perhaps this one does not end. That fails the group. */
+int ko_channel_check_members(struct ko_channel *channel);
+
 /* Opens the links that other ranks have begun on this channel, and those for messages on others:
  * they may wait for it before this rank comes to use it, as around a ring. */
 int ko_channel_answer_arrivals(struct ko_channel *channel);

@@ -148,8 +148,10 @@ int ko_endpoint_open(kolo_store *store, int rank, int size, struct ko_endpoint *
     endpoint->trade_bytes = ko_cache_trade_bytes();
     endpoint->contacts = ko_alloc((size_t)size * sizeof(void *), "contacts");
     endpoint->crossings = ko_alloc((size_t)size * sizeof *endpoint->crossings, "crossings");
-    err = endpoint->contacts && endpoint->crossings ? ko_poller_open_quiet(&endpoint->poller)
-                                                    : KOLO_E_NOMEM;
+    endpoint->ends = ko_alloc((size_t)size * sizeof *endpoint->ends, "a list of ranks");
+    err = endpoint->contacts && endpoint->crossings && endpoint->ends
+              ? ko_poller_open_quiet(&endpoint->poller)
+              : KOLO_E_NOMEM;
     ko_pool_open(&endpoint->pollers, endpoint->poller.epoll_fd, endpoint);
     if (!err)
         err = read_idle_bytes(endpoint);
@@ -218,6 +220,7 @@ static void close_endpoint(struct ko_endpoint *endpoint)
         free(endpoint->contacts[i]);
     free(endpoint->contacts);
     free(endpoint->crossings);
+    free(endpoint->ends);
     kolo_store_close(endpoint->will);
     kolo_store_close(endpoint->store);
     pthread_mutex_destroy(&endpoint->groups_lock);

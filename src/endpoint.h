@@ -23,12 +23,14 @@ struct ko_arrival;
 struct ko_endpoint {
     pthread_mutex_t lock;
     int users;
-    int rank, size;            /* in the world */
-    kolo_store *store;         /* a handle of its own, closed with the endpoint */
-    int store_rank;            /* the world rank that serves the store; -1: none of the ranks */
-    bool has_wills;            /* the store knows which ranks' endpoints have ended */
-    kolo_store *will;          /* by whose connection's end it knows of this one's; NULL: by none */
-    atomic_bool store_is_lost; /* its connection broke: it is not tried again */
+    int rank, size;      /* in the world */
+    kolo_store *store;   /* a handle of its own, closed with the endpoint */
+    int store_rank;      /* the world rank that serves the store; -1: none of the ranks */
+    bool has_wills;      /* the store knows which ranks' endpoints have ended */
+    kolo_store *will;    /* by whose connection's end it knows of this one's; NULL: by none */
+    unsigned char *ends; /* by world rank, what it has told of them; under the lock */
+    _Atomic int64_t ends_heard_ns;        /* when that was */
+    atomic_bool store_is_lost;            /* its connection broke: it is not tried again */
     _Atomic int64_t store_rests_until_ns; /* it has not answered what need not be asked */
     atomic_bool has_left_word;            /* there, why this rank has failed in a group */
     struct ko_contact own;
@@ -99,7 +101,12 @@ bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank);
 /* For who may wait for the store: whether a rank, wherever it is, has ended or freed all its
  * groups, as far as the store can tell. */
 bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank);
-/* One or the other, of any rank, whose contact is fetched if need be. */
+/* The same of one that has ended without having left the world: killed, most likely. The rank that
+ * serves the store is none: without it nobody tells. */
+bool ko_endpoint_is_lost(struct ko_endpoint *endpoint, int rank);
+/* The store key by which a rank says that it leaves the world. */
+void ko_endpoint_left_key(int rank, char *key, size_t nbytes);
+/* Gone or closed, of any rank, whose contact is fetched if need be. */
 bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank);
 
 /* Begins a wire to a world rank over the transport that topology chooses. */

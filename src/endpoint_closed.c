@@ -1,30 +1,46 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which ranks' endpoints have ended: each leaves the store a will that says so.
+ * Which ranks' endpoints have ended: each leaves the store a will that adds it to a list of those.
+ * Who leaves the world in order has said so before.
  */
 #include "endpoint.h"
 
 #include "store.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
-enum { STORE_MS = 1000 }; /* at most, for the store to say so */
+enum {
+    STORE_MS = 1000, /* at most, for the store to say so */
+    CLOSED_MS = 20,  /* so old may be what is known of who has closed, */
+    LOST_MS = 1000   /* and of who is lost */
+};
 
-static void closed_key(int rank, char *key, size_t nbytes)
+enum end { NOT_KNOWN, ENDED, LEFT };
+
+static const char list_key[] = "closed";
+
+void ko_endpoint_left_key(int rank, char *key, size_t nbytes)
 {
-    snprintf(key, nbytes, "closed/%d", rank);
+    snprintf(key, nbytes, "left/%d", rank);
+}
+
+/* ---- telling ------------------------------------------------------------------------------- */
+
+static kolo_bytes entry_of(int rank, char text[16])
+{
+    return (kolo_bytes){text, (size_t)snprintf(text, 16, " %d", rank)};
 }
 
 int ko_endpoint_leave_will(struct ko_endpoint *endpoint, kolo_store *store)
 {
-    char key[32];
+    char text[16];
     int err;
 
     endpoint->has_wills = true;
     if (endpoint->rank == endpoint->store_rank)
         return KOLO_OK;
-    closed_key(endpoint->rank, key, sizeof key);
-    err = ko_store_will(store, key, (kolo_bytes){"", 1});
+    err = ko_store_will(store, list_key, entry_of(endpoint->rank, text));
     if (err)
         return err;
     ko_store_hold(store);
@@ -32,35 +48,79 @@ int ko_endpoint_leave_will(struct ko_endpoint *endpoint, kolo_store *store)
     return KOLO_OK;
 }
 
-void ko_endpoint_say_closed(struct ko_endpoint *endpoint)
+/* Of what need not be answered: false if it was not. */
+static bool ask(struct ko_endpoint *endpoint, const char *key, struct ko_request *request,
+                struct ko_reply *reply)
 {
     const ko_deadline deadline = ko_deadline_in(STORE_MS);
-    struct ko_request request = {.op = KO_STORE_SET, .value = {"", 1}};
-    struct ko_reply reply;
-    char key[32];
 
-    closed_key(endpoint->rank, key, sizeof key);
-    (void)ko_endpoint_after_asking(
-        endpoint, ko_store_call_key(endpoint->store, &request, key, &deadline, &reply));
+    return !ko_endpoint_after_asking(
+        endpoint, ko_store_call_key(endpoint->store, request, key, &deadline, reply));
+}
+
+void ko_endpoint_say_closed(struct ko_endpoint *endpoint)
+{
+    char text[16];
+    struct ko_request request = {.op = KO_STORE_APPEND, .value = entry_of(endpoint->rank, text)};
+    struct ko_reply reply;
+
+    (void)ask(endpoint, list_key, &request, &reply);
+}
+
+/* ---- hearing ------------------------------------------------------------------------------- */
+
+/* " 3 0 12" */
+static void note_ends(struct ko_endpoint *endpoint, const char *list)
+{
+    char *end;
+    long rank = strtol(list, &end, 10);
+
+    pthread_mutex_lock(&endpoint->lock);
+    while (end != list) {
+        if (rank >= 0 && rank < endpoint->size && endpoint->ends[rank] == NOT_KNOWN)
+            endpoint->ends[rank] = ENDED;
+        list = end;
+        rank = strtol(list, &end, 10);
+    }
+    pthread_mutex_unlock(&endpoint->lock);
+}
+
+/* That the store does not tell is no failed call of the thread's. */
+static void hear_ends(struct ko_endpoint *endpoint, int old_ms)
+{
+    struct ko_request check = {.op = KO_STORE_CHECK}, get = {.op = KO_STORE_GET};
+    const int64_t now_ns = ko_now_ns();
+    struct ko_reply reply;
+    char text[KO_ERROR_TEXT];
+
+    if (!endpoint->has_wills || !ko_endpoint_may_ask(endpoint) ||
+        now_ns - atomic_load(&endpoint->ends_heard_ns) < old_ms * INT64_C(1000000))
+        return;
+    ko_error_keep(text);
+    if (ask(endpoint, list_key, &check, &reply)) {
+        atomic_store(&endpoint->ends_heard_ns, now_ns);
+        if (reply.number && ask(endpoint, list_key, &get, &reply)) {
+            note_ends(endpoint, reply.value);
+            kolo_free(reply.value);
+        }
+    }
+    (void)ko_fail_again(KOLO_OK, text);
+}
+
+static enum end end_of(struct ko_endpoint *endpoint, int rank)
+{
+    enum end end;
+
+    pthread_mutex_lock(&endpoint->lock);
+    end = endpoint->ends[rank];
+    pthread_mutex_unlock(&endpoint->lock);
+    return end;
 }
 
 bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank)
 {
-    const ko_deadline deadline = ko_deadline_in(STORE_MS);
-    struct ko_request request = {.op = KO_STORE_CHECK};
-    struct ko_reply reply;
-    char key[32], text[KO_ERROR_TEXT];
-
-    if (!endpoint->has_wills || !ko_endpoint_may_ask(endpoint))
-        return false;
-    closed_key(rank, key, sizeof key);
-    ko_error_keep(text);
-    if (ko_endpoint_after_asking(
-            endpoint, ko_store_call_key(endpoint->store, &request, key, &deadline, &reply))) {
-        (void)ko_fail_again(KOLO_OK, text);
-        return false;
-    }
-    return reply.number;
+    hear_ends(endpoint, CLOSED_MS);
+    return end_of(endpoint, rank) != NOT_KNOWN;
 }
 
 bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank)
@@ -70,4 +130,34 @@ bool ko_endpoint_has_ended(struct ko_endpoint *endpoint, int rank)
     return (!ko_endpoint_contact(endpoint, rank, &contact) &&
             ko_contact_is_gone(&endpoint->own, contact)) ||
            ko_endpoint_has_closed(endpoint, rank);
+}
+
+/* Whether a rank that has ended had left the world; true too if the store does not tell. */
+static bool had_left(struct ko_endpoint *endpoint, int rank)
+{
+    struct ko_request check = {.op = KO_STORE_CHECK};
+    struct ko_reply reply;
+    char key[32], text[KO_ERROR_TEXT];
+    bool is_told;
+
+    if (!ko_endpoint_may_ask(endpoint))
+        return true;
+    ko_endpoint_left_key(rank, key, sizeof key);
+    ko_error_keep(text);
+    is_told = ask(endpoint, key, &check, &reply);
+    (void)ko_fail_again(KOLO_OK, text);
+    if (is_told && reply.number) {
+        pthread_mutex_lock(&endpoint->lock);
+        endpoint->ends[rank] = LEFT;
+        pthread_mutex_unlock(&endpoint->lock);
+    }
+    return !is_told || reply.number;
+}
+
+bool ko_endpoint_is_lost(struct ko_endpoint *endpoint, int rank)
+{
+    if (rank == endpoint->rank || rank == endpoint->store_rank)
+        return false;
+    hear_ends(endpoint, LOST_MS);
+    return end_of(endpoint, rank) == ENDED && !had_left(endpoint, rank);
 }

@@ -29,18 +29,13 @@ void ko_world_free(struct ko_world *world)
     free(world);
 }
 
-static void left_key(int rank, char *key, size_t nbytes)
-{
-    snprintf(key, nbytes, "left/%d", rank);
-}
-
 /* *left: how many have, with this one. Where rank 0 waits for them, each says who it is, before. */
 static int say_left(struct ko_world *world, int64_t *left)
 {
     char key[32];
     int err = KOLO_OK;
 
-    left_key(world->rank, key, sizeof key);
+    ko_endpoint_left_key(world->rank, key, sizeof key);
     if (world->has_server && world->rank != 0)
         err = kolo_store_set(world->keys, key, (kolo_bytes){"", 0});
     return err ? err : kolo_store_add(world->keys, "left", 1, left);
@@ -85,7 +80,7 @@ static int list_missing(const struct leaving *leaving, bool *is_missing, bool *i
     for (int r = 0; r < leaving->world->size && !err; r++) {
         if (r == leaving->world->rank)
             continue;
-        left_key(r, key, sizeof key);
+        ko_endpoint_left_key(r, key, sizeof key);
         err = kolo_store_check(leaving->world->keys, keys, 1, &has_left);
         is_missing[r] = !err && !has_left;
         is_ended[r] = is_missing[r] && ko_endpoint_has_ended(leaving->endpoint, r);

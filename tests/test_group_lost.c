@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A rank that is killed is missed by those, too, who wait for others, and whom no link tells of it;
+ * one that has freed its groups is not.
+ */
+#include "clock.h"
+#include "letters.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+/* Binomial trees: root 1 gives to 2 and to 3, which gives to 0. */
+enum { RANKS = 4, ROOT = 1, LEAF = 2, INNER = 3 };
+
+static int broadcast(kolo_group *world)
+{
+    int word = 7;
+
+    return kolo_broadcast(world, &word, 1, KOLO_INT32, ROOT);
+}
+
+/* Rank 0 waits for one that comes when rank 0 has given up; so does the root, which alone has to do
+ * with the one that dies. */
+static int wait_for_who_lives(kolo_group *world, void *argument)
+{
+    atomic_bool *has_given_up = argument;
+    const int rank = kolo_group_rank(world);
+    int64_t began_ns;
+    int err, failed;
+
+    if (rank == LEAF)
+        return raise(SIGKILL);
+    while (rank != 0 && !atomic_load(has_given_up))
+        ranks_nap_ms(10);
+    began_ns = ko_now_ns();
+    err = broadcast(world);
+    if (!err && rank != 0)
+        return 0; /* its part may have been done */
+    failed = ranks_expect_soon(began_ns, err, KOLO_E_PEER_LOST, "rank 2 (");
+    atomic_store(has_given_up, true);
+    return failed;
+}
+
+/* The others have done their part, and gone, when the inner one comes. */
+static int wait_for_who_is_late(kolo_group *world, void *argument)
+{
+    (void)argument;
+    if (broadcast(world))
+        return ranks_fail("a first broadcast");
+    if (kolo_group_rank(world) == INNER)
+        ranks_nap_ms(4000);
+    return broadcast(world) ? ranks_fail("a broadcast") : 0;
+}
+
+static int settle_apart(int rank, void *argument)
+{
+    (void)argument;
+    setenv("KOLO_HOST", rank % 2 ? "odd" : "even", 1);
+    return 0;
+}
+
+static void run(ranks_body body, int tolerated)
+{
+    struct ranks ranks = {
+        .kind = RANKS_PROCESSES, .n = RANKS, .timeout_ms = 30000, .tolerated = tolerated};
+    atomic_bool *flag =
+        mmap(NULL, sizeof *flag, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(flag != MAP_FAILED);
+    setenv("KOLO_ALGO", "broadcast=binomial", 1);
+    for (int i = 0; i < 2; i++) {
+        ranks.settle = i ? settle_apart : NULL;
+        letters_set(i ? "tcp" : "shm", false);
+        atomic_store(flag, false);
+        assert_int_equal(ranks_run(&ranks, body, flag), 0);
+    }
+    munmap(flag, sizeof *flag);
+}
+
+static void who_is_lost_is_missed_by_all(void **state)
+{
+    (void)state;
+    run(wait_for_who_lives, 1);
+}
+
+static void who_has_left_is_missed_by_none(void **state)
+{
+    (void)state;
+    run(wait_for_who_is_late, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(who_is_lost_is_missed_by_all),
+                                       cmocka_unit_test(who_has_left_is_missed_by_none)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
