@@ -21,12 +21,17 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* A connection may have nothing to carry for hours, as to the store. Linux would look after two
+ * whether the other end is there; firewalls between machines forget such a one after minutes, and
+ * nobody hears of a host that has lost its power. */
 void ko_socket_prepare(int fd)
 {
-    int one = 1;
+    int one = 1, minute_s = 60;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &minute_s, sizeof minute_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &minute_s, sizeof minute_s);
 }
 
 int ko_socket_open(int family)

@@ -13,6 +13,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -34,6 +35,22 @@ static void make_pair(int ends[2])
     close(listener);
 }
 
+/* More often than firewalls forget connections, which is after 240 s at the least. */
+static void check_probes(int fd)
+{
+    static const int names[] = {TCP_KEEPIDLE, TCP_KEEPINTVL};
+    int seconds, on;
+    socklen_t length = sizeof on;
+
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &length), 0);
+    assert_true(on);
+    for (int i = 0; i < 2; i++) {
+        length = sizeof seconds;
+        assert_int_equal(getsockopt(fd, IPPROTO_TCP, names[i], &seconds, &length), 0);
+        assert_in_range(seconds, 1, 120);
+    }
+}
+
 static void test_properties(void **state)
 {
     int ends[2];
@@ -49,6 +66,7 @@ static void test_properties(void **state)
         length = sizeof on;
         assert_int_equal(getsockopt(ends[i], IPPROTO_TCP, TCP_NODELAY, &on, &length), 0);
         assert_true(on);
+        check_probes(ends[i]);
         assert_true(fcntl(ends[i], F_GETFL) & O_NONBLOCK);
         assert_true(fcntl(ends[i], F_GETFD) & FD_CLOEXEC);
         ko_socket_own_name(ends[i], own);
