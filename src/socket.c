@@ -281,6 +281,10 @@ ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd)
 
     if (header)
         keep_first(header, got_fd);
+    if (n > 0 && *got_fd < 0 && message.msg_flags & MSG_CTRUNC) { /* the system has dropped it */
+        errno = EMFILE;
+        return -1;
+    }
     return n;
 }
 

@@ -90,7 +90,8 @@ bool ko_socket_is_not_yet(int error);
 
 /* As send and recv on a stream socket (the count, or -1 and errno; never waiting), on Unix sockets
  * with a descriptor beside the bytes: pass_fd < 0 passes none; *got_fd is set if one came (one
- * already there, or the first of several, is kept and the others are closed). */
+ * already there, or the first of several, is kept and the others are closed). EMFILE: one came for
+ * which this process has no number left, and so is lost, and the bytes with it. */
 ssize_t ko_socket_send_pieces(int fd, const struct iovec *pieces, int npieces, int pass_fd);
 ssize_t ko_socket_send_with(int fd, const void *data, size_t nbytes, int pass_fd);
 ssize_t ko_socket_recv_with(int fd, void *data, size_t nbytes, int *got_fd);

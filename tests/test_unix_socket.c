@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -252,6 +253,28 @@ static void first_descriptor(void **state)
     close(ends[1]);
 }
 
+/* A process that has as many files as it may gets the bytes without the descriptor: that is said,
+ * and not that none came. */
+static void no_descriptor_left(void **state)
+{
+    struct rlimit limit, none;
+    int ends[2], got = -1;
+    char byte;
+
+    (void)state;
+    pair(ends);
+    assert_int_equal(ko_socket_send_with(ends[0], "a", 1, ends[0]), 1);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(ko_socket_recv_with(ends[1], &byte, 1, &got), -1);
+    assert_int_equal(errno, EMFILE);
+    assert_int_equal(got, -1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void faults(void **state)
 {
     char name[KO_UNIX_NAME] = "nobody";
@@ -274,6 +297,7 @@ int main(void)
                                        cmocka_unit_test(descriptors),
                                        cmocka_unit_test(one_descriptor),
                                        cmocka_unit_test(first_descriptor),
+                                       cmocka_unit_test(no_descriptor_left),
                                        cmocka_unit_test(faults)};
 
     return cmocka_run_group_tests_name("unix_socket", tests, NULL, NULL);

@@ -170,6 +170,8 @@ int ko_stream_hear(struct ko_stream *stream, struct ko_hello *hello)
                                                     sizeof *hello - stream->hello_in_done);
         if (n < 0 && is_not_yet(errno))
             return KO_AGAIN;
+        if (n < 0 && errno == EMFILE)
+            return ko_fail_errno(EMFILE, "taking in the shared segment of a hello");
         if (n <= 0)
             return ko_fail(KOLO_E_PEER_LOST, "the connection ended before its hello%s%s",
                            n ? ": " : "", n ? strerror(errno) : "");
