@@ -20,9 +20,11 @@
 /* What a rank says of itself when the ranks meet. */
 struct presence {
     ko_cu_uuid gpu;
+    uint64_t process; /* ko_cuda_process */
     uint32_t has_kernels;
     uint32_t can_wait;     /* its streams, for words */
     uint32_t has_adapters; /* that may reach it, from other hosts */
+    uint32_t unused;
 };
 
 static bool is_here(const kolo_group *group, int rank)
@@ -124,23 +126,19 @@ static int share_words(kolo_group *group, struct ko_gpu_share *share, enum reach
     return err;
 }
 
-static uint64_t process_of(const kolo_group *group, int rank)
-{
-    return (uint64_t)ko_endpoint_known(group->endpoint, group->world_ranks[rank])->pid;
-}
-
-static void introduce_ranks(const kolo_group *group, struct ko_gpu_share *share)
+static void introduce_ranks(const kolo_group *group, const struct presence *all,
+                            struct ko_gpu_share *share)
 {
     for (int r = 0; r < group->size; r++)
         if (ko_group_is_mate(group, r))
-            ko_gpu_share_set_process(share, r, process_of(group, r));
+            ko_gpu_share_set_process(share, r, all[r].process);
         else
             ko_gpu_share_set_away(share, r);
 }
 
 /* Whether memory that has no handles is reached, where words have been by these. */
-static int try_pieces(kolo_group *group, const bool *here, enum ko_gpu_layout layout,
-                      bool *are_reached)
+static int try_pieces(kolo_group *group, const struct presence *all, const bool *here,
+                      enum ko_gpu_layout layout, bool *are_reached)
 {
     struct ko_gpu_share *trial;
     enum reach reach = REFUSED;
@@ -148,7 +146,7 @@ static int try_pieces(kolo_group *group, const bool *here, enum ko_gpu_layout la
 
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
-    introduce_ranks(group, trial);
+    introduce_ranks(group, all, trial);
     ko_gpu_share_set_handles(trial, false);
     err = try_words(group, trial, &reach);
     ko_gpu_share_discard(trial);
@@ -157,12 +155,12 @@ static int try_pieces(kolo_group *group, const bool *here, enum ko_gpu_layout la
 }
 
 /* For messages: all ranks, or none. Each may have its own KOLO_CUDA_IPC. */
-static int open_places(kolo_group *group, const bool *here, enum ko_gpu_layout layout,
-                       const struct ko_gpu_share *share)
+static int open_places(kolo_group *group, const struct presence *all, const bool *here,
+                       enum ko_gpu_layout layout, const struct ko_gpu_share *share)
 {
     struct ko_places *places;
     bool has_pieces = false;
-    int err = try_pieces(group, here, layout, &has_pieces);
+    int err = try_pieces(group, all, here, layout, &has_pieces);
 
     if (err)
         return err;
@@ -170,7 +168,7 @@ static int open_places(kolo_group *group, const bool *here, enum ko_gpu_layout l
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
     for (int r = 0; r < group->size; r++)
-        ko_places_set_process(places, r, process_of(group, r));
+        ko_places_set_process(places, r, all[r].process);
     if (has_pieces)
         ko_places_send_pieces(places);
     if (!ko_gpu_share_has_handles(share))
@@ -196,7 +194,8 @@ static bool is_in_vain(const kolo_group *group, enum ko_gpu_layout layout, enum 
 }
 
 /* here: which ranks are of this process. */
-static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout layout)
+static int open_share(kolo_group *group, const struct presence *all, const bool *here,
+                      enum ko_gpu_layout layout)
 {
     struct ko_gpu_share *share;
     enum reach reach = REFUSED;
@@ -204,7 +203,7 @@ static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout la
 
     if (err)
         return ko_group_fail(group, err, kolo_last_error());
-    introduce_ranks(group, share);
+    introduce_ranks(group, all, share);
     if (have_mates(group))
         err = share_words(group, share, &reach);
     if (err || is_in_vain(group, layout, reach)) {
@@ -212,14 +211,14 @@ static int open_share(kolo_group *group, const bool *here, enum ko_gpu_layout la
         return err;
     }
     if (reach == REACHED)
-        err = open_places(group, here, layout, share);
+        err = open_places(group, all, here, layout, share);
     if (!err && have_mates(group) && group->size > 1)
         err = ko_coll_meet_writers(group, here);
     atomic_store(&group->share, share);
     return err;
 }
 
-static int open_for_all(kolo_group *group, enum ko_gpu_layout layout)
+static int open_for_all(kolo_group *group, const struct presence *all, enum ko_gpu_layout layout)
 {
     bool *here = ko_alloc((size_t)group->size * sizeof *here, "a group's GPUs");
     int err;
@@ -228,7 +227,7 @@ static int open_for_all(kolo_group *group, enum ko_gpu_layout layout)
         return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
     for (int r = 0; r < group->size; r++)
         here[r] = is_here(group, r);
-    err = open_share(group, here, layout);
+    err = open_share(group, all, here, layout);
     free(here);
     return err;
 }
@@ -237,6 +236,7 @@ static void describe_self(kolo_group *group, struct presence *presence)
 {
     *presence = (struct presence){.has_kernels = 0};
     if (group->gpu && !ko_gpu_identify(group->gpu, &presence->gpu)) {
+        presence->process = ko_cuda_process();
         presence->has_kernels = ko_gpu_has_kernels(group->gpu);
         presence->can_wait = ko_gpu_can_wait(group->gpu);
         presence->has_adapters = ko_endpoint_reaches_gpus(group->endpoint) &&
@@ -347,7 +347,7 @@ static int meet_with(kolo_group *group, struct presence *all)
     if (layout != KO_GPU_ONE)
         err = agree(group, may_reach_all(group, all), &are_together);
     if (!err && are_together)
-        err = open_for_all(group, layout);
+        err = open_for_all(group, all, layout);
     if (!err)
         ko_log(KO_LOG_INFO, "collectives of GPU memory go %s",
                !group->share          ? "by way of host memory"

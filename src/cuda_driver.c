@@ -12,12 +12,15 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 static struct {
     struct ko_once once;
     struct ko_cuda functions;
+    uint64_t process;
 } driver = {.once.first = PTHREAD_ONCE_INIT};
 
 #define ONE(member, name, version, parameters) +1
@@ -83,6 +86,8 @@ static int open_driver(void)
         return err;
     if (!is_wanted)
         return ko_fail(KOLO_E_UNSUPPORTED, "KOLO_CUDA is 0");
+    if (getrandom(&driver.process, sizeof driver.process, 0) != sizeof driver.process)
+        return ko_fail_errno(errno, "getrandom");
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return ko_fail(KOLO_E_UNSUPPORTED, "there is no driver: %s", dlerror());
@@ -100,6 +105,11 @@ int ko_cuda_open(const struct ko_cuda **cuda)
     if (!err)
         *cuda = &driver.functions;
     return err;
+}
+
+uint64_t ko_cuda_process(void)
+{
+    return driver.process;
 }
 
 int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what)

@@ -23,6 +23,10 @@ struct ko_cuda {
  * than CUDA 12.0, no device, KOLO_CUDA=0. */
 int ko_cuda_open(const struct ko_cuda **cuda);
 
+/* A number of this process's, which no other has or had: its pid may be that of one in another
+ * container, or of one that has ended. Of a driver that has been opened. */
+uint64_t ko_cuda_process(void);
+
 /* KOLO_E_UNSUPPORTED, KOLO_E_NOMEM or KOLO_E_SYSTEM for the driver's error, with what was tried.
  * KOLO_OK for success. */
 int ko_cuda_check(const struct ko_cuda *cuda, ko_cu_result result, const char *what);

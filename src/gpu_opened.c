@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { CLOSING_MS = 300 }; /* at most, for streams that wait */
 
@@ -17,8 +16,7 @@ enum { NO_BLOCKS = 1, BLOCKS = 2 << 20 };
 struct ko_gpu_opened {
     ko_cu_context context;
     uint64_t process, id, base, nbytes; /* there */
-    ko_cu_ipc_handle handle;
-    ko_cu_ptr at; /* here; 0: it is closed */
+    ko_cu_ptr at;                       /* here; 0: it is closed */
     int nusers;
     struct ko_gpu_opened *next;
 };
@@ -46,14 +44,12 @@ static bool overlaps(const struct ko_gpu_opened *opened, const struct ko_gpu_pla
            begins_before(place->base, opened->base, opened->nbytes, block);
 }
 
-/* By its handle, too: a process may have the number of one that has ended. */
 static struct ko_gpu_opened *find(ko_cu_context context, uint64_t process,
                                   const struct ko_gpu_place *place)
 {
     struct ko_gpu_opened *opened = list.first;
 
-    while (opened && !(is_of(opened, context, process) && opened->id == place->id &&
-                       !memcmp(&opened->handle, &place->handle, sizeof opened->handle)))
+    while (opened && !(is_of(opened, context, process) && opened->id == place->id))
         opened = opened->next;
     return opened;
 }
@@ -137,7 +133,6 @@ static ko_cu_result open_new(const struct ko_cuda *cuda, ko_cu_context context, 
     opened->id = place->id;
     opened->base = place->base;
     opened->nbytes = place->nbytes;
-    opened->handle = place->handle;
     opened->next = list.first;
     list.first = opened;
     *opened_out = opened;

@@ -11,11 +11,11 @@
 
 struct ko_gpu_opened;
 
-/* Opens an allocation of the process with that number, or takes part in one that is open: *at is
- * its address here. Whatever else of that process's is open at its address there, or in the way in
- * the same block of memory, is closed first, whoever may have it; not where a stream of this
- * process waits for a call, since the driver would wait for streams: then it is the driver's to
- * open it or not. KO_CU_NOT_READY: it has not, and may once no stream waits. */
+/* Opens an allocation of the process with that number (ko_cuda_process), or takes part in one that
+ * is open: *at is its address here. Whatever else of that process's is open at its address there,
+ * or in the way in the same block of memory, is closed first, whoever may have it; not where a
+ * stream of this process waits for a call, since the driver would wait for streams: then it is the
+ * driver's to open it or not. KO_CU_NOT_READY: it has not, and may once no stream waits. */
 ko_cu_result ko_gpu_opened_take(const struct ko_cuda *cuda, uint64_t process,
                                 const struct ko_gpu_place *place, struct ko_gpu_opened **opened,
                                 ko_cu_ptr *at);

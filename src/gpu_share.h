@@ -67,7 +67,7 @@ int ko_gpu_share_open(struct ko_gpu *gpu, int n, const bool *is_here, enum ko_gp
 bool ko_gpu_share_is_spread(const struct ko_gpu_share *share);
 bool ko_gpu_share_is_here(const struct ko_gpu_share *share, int rank); /* of this process */
 
-/* The number of a rank's process, which tells those of a host apart. Before anything is reached. */
+/* The number of a rank's process (ko_cuda_process). Before anything is reached. */
 void ko_gpu_share_set_process(struct ko_gpu_share *share, int rank, uint64_t process);
 
 /* The rank is of another host: no memory of its is reached here, nor the other way round. What it

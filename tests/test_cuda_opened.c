@@ -370,6 +370,62 @@ static int close_beside(kolo_group *group, void *is_elsewhere)
     return gpu_rank_leave(failed);
 }
 
+/* ---- processes of one number ----------------------------------------------------------------- */
+
+enum {
+    LONG = 16 << 20 /* bytes: such memory lies at the same addresses in all, in part at least */
+};
+
+/* As of processes of several containers, or of one that has the number of another that ended. */
+static int have_one_number(kolo_group *group)
+{
+    const struct ko_contact *one, *other;
+
+    if (ko_endpoint_contact(group->endpoint, 1, &one) ||
+        ko_endpoint_contact(group->endpoint, 2, &other))
+        return ranks_fail("no contacts");
+    ((struct ko_contact *)(uintptr_t)other)->pid = one->pid;
+    return 0;
+}
+
+static bool do_overlap(const uint64_t *bases)
+{
+    return bases[1] < bases[2] + LONG && bases[2] < bases[1] + LONG;
+}
+
+/* Rank 2 has had other memory at its address before, so that the driver counts its own otherwise.
+ */
+static int find_bases(kolo_group *group, ko_cu_ptr *memory)
+{
+    uint64_t mine, bases[3];
+
+    if (kolo_group_rank(group) == 2 && gpu_rank.cuda->free(gpu_rank_fresh(LONG)))
+        abort();
+    *memory = mine = gpu_rank_fresh(LONG);
+    if (kolo_all_gather(group, &mine, bases, 1, KOLO_UINT64))
+        return ranks_fail("the bases");
+    return do_overlap(bases) ? 0 : ranks_fail("ranks 1 and 2 have memory elsewhere");
+}
+
+static int reduce_of_twins(kolo_group *group, void *unused)
+{
+    const int rank = kolo_group_rank(group);
+    int content[COUNT], *out, failed = rank == 0 && have_one_number(group);
+    ko_cu_ptr memory;
+
+    (void)unused;
+    failed = failed || gpu_rank_enter(group) || find_bases(group, &memory);
+    for (int i = 0; i < COUNT; i++)
+        content[i] = rank + 1;
+    if (failed || gpu_rank.cuda->copy(memory, (uintptr_t)content, sizeof content, gpu_rank.stream))
+        return ranks_fail("no content");
+    out = (int *)(uintptr_t)memory + COUNT;
+    for (int i = 0; i < ROUNDS && !failed; i++)
+        failed = kolo_all_reduce(group, out - COUNT, out, COUNT, KOLO_INT32, KOLO_SUM) ||
+                 expect_filled(out, 1 + 2 + 3, gpu_rank.stream);
+    return gpu_rank_leave(failed);
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 static void run(ranks_body body, const char *transport)
@@ -422,12 +478,25 @@ static void another_group_waits(void **state)
         assert_int_equal(ranks_run(&ranks, close_beside, &(bool){is_elsewhere}), 0);
 }
 
+static void one_number_is_of_several(void **state)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 3};
+
+    (void)state;
+    exam_set_variables("shm", "", 4096);
+    for (int ngpus = 1; ngpus <= 3; ngpus += 2) {
+        ranks_set_number("FAKECUDA_DEVICES", ngpus);
+        assert_int_equal(ranks_run(&ranks, reduce_of_twins, NULL), 0);
+    }
+    unsetenv("FAKECUDA_DEVICES");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_again),           cmocka_unit_test(comes_again_between_gpus),
         cmocka_unit_test(comes_again_in_blocks), cmocka_unit_test(goes_in_a_call),
-        cmocka_unit_test(another_group_waits),
+        cmocka_unit_test(another_group_waits),   cmocka_unit_test(one_number_is_of_several),
     };
 
     setenv("FAKECUDA_BLOCKS", "0", 1); /* what lies where something has been is the tests' matter */

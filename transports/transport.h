@@ -70,7 +70,7 @@ struct ko_hello {
 };
 
 #define KO_HELLO_MAGIC 0x6f6c6f6bU /* "kolo" */
-#define KO_HELLO_VERSION 18U
+#define KO_HELLO_VERSION 19U
 
 enum ko_wire_state { KO_WIRE_OPENING, KO_WIRE_OPEN };
 
