@@ -29,11 +29,8 @@ struct presence {
 
 static bool is_here(const kolo_group *group, int rank)
 {
-    const struct ko_contact *own = &group->endpoint->own;
-    const struct ko_contact *peer = ko_endpoint_known(group->endpoint, group->world_ranks[rank]);
-
-    return peer->pid == own->pid && peer->processes == own->processes &&
-           !strcmp(peer->machine, own->machine);
+    return ko_contact_is_here(&group->endpoint->own,
+                              ko_endpoint_known(group->endpoint, group->world_ranks[rank]));
 }
 
 /* The least that any rank says. */

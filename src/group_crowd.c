@@ -36,7 +36,7 @@ static int count_ranks(const kolo_group *group)
 static bool are_crowded(const kolo_group *group, const struct ko_contact *peer)
 {
     const struct ko_contact *own = &group->endpoint->own;
-    const bool are_threads = own->pid == peer->pid; /* launchers count processes */
+    const bool are_threads = ko_contact_is_here(own, peer); /* launchers count processes */
     int ncores = 0;
 
     if (strcmp(own->machine, peer->machine) != 0 ||

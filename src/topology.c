@@ -255,6 +255,12 @@ bool ko_topology_allows(const struct ko_transport *transport)
     }
 }
 
+bool ko_contact_is_here(const struct ko_contact *own, const struct ko_contact *peer)
+{
+    return own->pid == peer->pid && own->processes == peer->processes &&
+           !strcmp(own->machine, peer->machine);
+}
+
 /* The reason why transport serves this pair, or NULL if it does not. */
 static const char *reason(const struct ko_transport *transport, const struct ko_contact *own,
                           const struct ko_contact *peer, bool is_self)
@@ -264,7 +270,8 @@ static const char *reason(const struct ko_transport *transport, const struct ko_
     if (transport == &ko_transport_shm) {
         if (strcmp(own->machine, peer->machine) != 0)
             return NULL;
-        return own->pid == peer->pid ? "threads of one process" : "the same machine and user";
+        return ko_contact_is_here(own, peer) ? "threads of one process"
+                                             : "the same machine and user";
     }
     if (transport == &ko_transport_rdma && !strcmp(own->machine, peer->machine))
         return *ko_config_text(KO_CONFIG_TRANSPORT) ? "KOLO_TRANSPORT asks for it" : NULL;

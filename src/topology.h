@@ -59,6 +59,9 @@ bool ko_topology_allows(const struct ko_transport *transport);
 bool ko_topology_find(const struct ko_contact *own, const struct ko_contact *peer, bool is_self,
                       uint32_t *index, const char **why);
 
+/* True if peer is a rank of this process. */
+bool ko_contact_is_here(const struct ko_contact *own, const struct ko_contact *peer);
+
 /* True if peer's process has ended; false also if that cannot be known from here. */
 bool ko_contact_is_gone(const struct ko_contact *own, const struct ko_contact *peer);
 

@@ -308,15 +308,18 @@ static void expect(const struct ko_contact *own, const struct ko_contact *peer, 
 static void choose(void **state)
 {
     struct ko_contact own = whole(), thread = own, process = own, machine = own;
+    struct ko_contact container = own; /* of a pod, which shares its network */
     const char *why;
     uint32_t index = 99;
 
     (void)state;
     process.pid++;
+    container.processes++;
     machine.machine[0] ^= 1;
     expect(&own, &own, true, "self", "the same rank");
     expect(&own, &thread, false, "shm", "threads of one process");
     expect(&own, &process, false, "shm", "the same machine and user");
+    expect(&own, &container, false, "shm", "the same machine and user");
     expect(&own, &machine, false, "tcp", "another machine, container or user");
     setenv("KOLO_TRANSPORT", "tcp", 1);
     expect(&own, &process, false, "tcp",
