@@ -28,14 +28,26 @@ static _Thread_local struct {
     int depth, mode;
 } visit;
 
+/* Without the exception a call might be the end of a capture of the caller's. */
+static ko_cu_result begin_visit(const struct ko_cuda *cuda)
+{
+    ko_cu_context ours;
+    ko_cu_result result;
+
+    visit.mode = KO_CU_CAPTURE_RELAXED;
+    result = cuda->capture_mode(&visit.mode);
+    if (result)
+        (void)cuda->context_pop(&ours);
+    return result;
+}
+
 int ko_gpu_enter(struct ko_gpu *gpu)
 {
     ko_cu_result result = gpu->cuda->context_push(gpu->context);
 
-    if (!result && !visit.depth++) {
-        visit.mode = KO_CU_CAPTURE_RELAXED;
-        (void)gpu->cuda->capture_mode(&visit.mode);
-    }
+    if (!result && !visit.depth)
+        result = begin_visit(gpu->cuda);
+    visit.depth += !result;
     return ko_cuda_check(gpu->cuda, result, "the GPU's context cannot be entered");
 }
 
