@@ -395,7 +395,11 @@ KOLO_API int kolo_group_set_timeout(kolo_group *group, int timeout_ms);
  * Two launched graphs of a group, and two captured calls, are in no order of their own: a rank lets
  * a graph of the group begin when the one before has ended, as in one stream or behind an event,
  * and captures the group's calls one behind another, never in two branches that have been forked,
- * since both would wait for the same words. A graph may be under way beside calls.
+ * since both would wait for the same words. A graph may be under way beside calls. But while it has
+ * not been launched on all ranks, none of them frees memory of earlier calls and makes others
+ * there: what another rank has open of that is closed first, by the driver, which waits for a graph
+ * that has been launched there and not yet come to its first call, and so for the rank that comes
+ * late.
  *
  * A process of many streams, of its own or of several groups, sets CUDA_DEVICE_MAX_CONNECTIONS as
  * above, too: what looks who is waited for, and what ends a wait after a failure, may stand behind

@@ -129,8 +129,8 @@ static int die_meanwhile(kolo_group *group, void *unused)
 static void killed_ranks(void **state)
 {
     (void)state;
-    run(die_before, 1);
-    run(die_meanwhile, 1);
+    run_within(die_before, 1, PATIENT_MS);
+    run_within(die_meanwhile, 1, PATIENT_MS);
 }
 
 /* ---- wrong calls ----------------------------------------------------------------------------- */
