@@ -62,14 +62,23 @@ static size_t nblocks_out(const kolo_group *group, const struct ko_call *call)
     return call->what == KO_ALL_GATHER ? (size_t)group->size : 1;
 }
 
-static void pack(const struct bundle *bundle, size_t nblocks, size_t element, unsigned char *to)
+/* A broadcast has one buffer. */
+static const unsigned char *input_of(const struct ko_call *call, const kolo_tensor *tensor)
 {
+    return call->what == KO_BROADCAST ? tensor->out : tensor->in;
+}
+
+static void pack(const struct ko_call *call, const struct bundle *bundle, size_t nblocks,
+                 unsigned char *to)
+{
+    const size_t element = kolo_dtype_size(call->dtype);
+
     for (size_t b = 0; b < nblocks; b++)
         for (size_t i = 0; i < bundle->ntensors; i++) {
             const size_t nbytes = bundle->tensors[i].count * element;
 
             if (nbytes)
-                memcpy(to, (const unsigned char *)bundle->tensors[i].in + b * nbytes, nbytes);
+                memcpy(to, input_of(call, &bundle->tensors[i]) + b * nbytes, nbytes);
             to += nbytes;
         }
 }
@@ -101,7 +110,7 @@ static int run_packed(kolo_group *group, struct ko_call *call, const struct bund
     in = memory + (outs > ins ? (size_t)group->rank * share : 0); /* all of it is in place */
     out = memory + (ins > outs ? (size_t)group->rank * share : 0);
     if (call->what != KO_BROADCAST || is_root)
-        pack(bundle, ins, element, in);
+        pack(call, bundle, ins, in);
     call->in = in;
     call->out = out;
     call->count = bundle->count;
@@ -134,7 +143,7 @@ struct ko_call ko_coll_tensor(const struct ko_call *call, size_t i)
     struct ko_call part = *call;
 
     part.is_coalesced = false;
-    part.in = call->what == KO_BROADCAST ? tensor->out : tensor->in;
+    part.in = input_of(call, tensor);
     part.out = tensor->out;
     part.count = tensor->count;
     return part;

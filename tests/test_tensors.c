@@ -110,7 +110,7 @@ static kolo_tensor make(int kind, int n, int rank, size_t t, bool is_in_place)
         in[i] = element(rank, t, i);
     if (is_in_place && kind == REDUCE_SCATTER)
         out += own;
-    return (kolo_tensor){in, out, count};
+    return (kolo_tensor){kind == BROADCAST ? NULL : in, out, count}; /* which looks at out only */
 }
 
 static void drop(int kind, int rank, const kolo_tensor *tensor, bool is_in_place)
