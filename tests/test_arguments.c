@@ -187,6 +187,7 @@ static int overlap(kolo_group *group, char *in, int mine)
                            KOLO_E_INVALID, same);
     /* side by side, and in place */
     failed |= kolo_all_reduce(group, in, in + 6, 3, KOLO_FLOAT16, KOLO_SUM);
+    failed |= kolo_all_reduce(group, in + 6, in, 3, KOLO_FLOAT16, KOLO_SUM);
     failed |= kolo_all_to_all(group, in + 12, in, 3, KOLO_FLOAT16);
     failed |= kolo_all_gather(group, in + 6 * mine, in, 3, KOLO_FLOAT16);
     failed |= kolo_reduce_scatter(group, in, in + 6 * mine, 3, KOLO_FLOAT16, KOLO_SUM);

@@ -2,6 +2,7 @@
  *
  * Blobs of sizes that only their owner knows: every byte of each, none, many, and wrong ones.
  */
+#include "fault.h"
 #include "ranks.h"
 
 #include <setjmp.h>
@@ -185,6 +186,32 @@ static void wrong_sizes_are_told(void **state)
     run(3, claim_too_much);
 }
 
+/* Rank 1 has no memory: for the sizes, or for what the others send. They hear of it. */
+static int lack_memory(kolo_group *group, void *argument)
+{
+    const kolo_bytes blob = {"x", 1};
+    kolo_bytes *all = NULL;
+    int err;
+
+    if (kolo_all_gather_bytes(group, blob, &all)) /* with all that a first call allocates */
+        return ranks_fail("all_gather_bytes");
+    kolo_free(all);
+    if (kolo_group_rank(group) == 1)
+        ko_fault_arm(KO_FAULT_ALLOC, *(int *)argument);
+    err = kolo_all_gather_bytes(group, blob, &all);
+    ko_fault_arm(KO_FAULT_ALLOC, 0);
+    return ranks_expect(err, KOLO_E_NOMEM, "no memory");
+}
+
+static void a_lack_of_memory_is_told(void **state)
+{
+    (void)state;
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    for (int nth = 1; nth <= 2; nth++)
+        assert_int_equal(
+            ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, lack_memory, &nth), 0);
+}
+
 /* Ranks that make different calls are told so, as in other collectives. */
 static int make_different_calls(kolo_group *group, void *argument)
 {
@@ -212,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_arrives),
         cmocka_unit_test(wrong_sizes_are_told),
+        cmocka_unit_test(a_lack_of_memory_is_told),
         cmocka_unit_test(different_calls_are_told),
     };
 

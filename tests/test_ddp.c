@@ -240,6 +240,41 @@ static void gradients_become_averages(void **state)
         run_ranks(RANKS_PROCESSES, 3, train, &trainings[i]);
 }
 
+/* Backwards each bucket but the last is complete while gradients are to come; forwards the first is
+ * complete with the last of them. */
+static void count_early(struct rank *self)
+{
+    const struct training *training = self->argument;
+    const uint64_t early = training->options.no_overlap ? 0 : training->nbuckets - 1;
+    struct model model;
+    kolo_ddp *ddp = NULL;
+    kolo_ddp_stats stats = {.steps = 0};
+
+    model_make(&model, training->has_gaps);
+    expect(self, !kolo_ddp_create(self->group, model.params, NPARAMS, &training->options, &ddp),
+           "create");
+    for (int step = 0; step < 2 && ddp; step++) {
+        for (size_t n = 0; n < NPARAMS; n++)
+            expect(self, !kolo_ddp_ready(ddp, step ? n : NPARAMS - 1 - n), "ready");
+        expect(self, !kolo_ddp_wait(ddp), "wait");
+        kolo_ddp_get_stats(ddp, &stats);
+        expect(self, stats.early_buckets == early, "early_buckets");
+    }
+    kolo_ddp_free(ddp);
+    model_free(&model);
+}
+
+static void early_buckets_are_counted(void **state)
+{
+    static const struct training trainings[] = {
+        {{.first_bucket_bytes = 1, .bucket_bytes = 1, .no_overlap = 0}, true, 6},
+        {{.first_bucket_bytes = 1, .bucket_bytes = 1, .no_overlap = 1}, true, 6}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++)
+        run_ranks(RANKS_THREADS, 2, count_early, &trainings[i]);
+}
+
 static void check_broadcast(struct rank *self)
 {
     const struct training *training = self->argument;
@@ -578,6 +613,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_become_averages),
+        cmocka_unit_test(early_buckets_are_counted),
         cmocka_unit_test(rank_zeros_data_is_everybodys),
         cmocka_unit_test(misuse_is_told),
         cmocka_unit_test(nothing_is_told),

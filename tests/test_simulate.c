@@ -396,6 +396,21 @@ static void changes_of_ranks_cost(void **state)
     assert_close(predict(KO_BARRIER, "dissemination", 8, 8, 0, &costs), 3 * many, 1e-9);
 }
 
+/* Who has spun for long enough sleeps, and has to be woken. */
+static void long_waits_end_with_a_wake(void **state)
+{
+    struct ko_costs costs = free_costs();
+
+    (void)state;
+    costs.links[KO_REMOTE].latency = 100;
+    costs.wake = 10;
+    costs.spin = 100;
+    assert_close(predict(KO_BROADCAST, "direct", 2, 1, 8, &costs), 100, 1e-9);
+    costs.spin = 99;
+    assert_close(predict(KO_BROADCAST, "direct", 2, 1, 8, &costs), 110, 1e-9);
+    assert_close(predict(KO_BARRIER, "dissemination", 8, 1, 0, &costs), 330, 1e-9);
+}
+
 /* Among other calls the caches hold less than when one alone was measured. */
 static void caches_are_colder_than_measured(void **state)
 {
@@ -551,6 +566,7 @@ int main(void)
         cmocka_unit_test(who_only_receives_has_a_cost_of_its_own),
         cmocka_unit_test(several_at_once_cost_less),
         cmocka_unit_test(changes_of_ranks_cost),
+        cmocka_unit_test(long_waits_end_with_a_wake),
         cmocka_unit_test(caches_are_colder_than_measured),
         cmocka_unit_test(changes_cost_more_where_caches_are_full),
         cmocka_unit_test(the_wire_is_shared),
