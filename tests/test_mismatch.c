@@ -364,6 +364,31 @@ static void who_keeps_all_waiting_is_named(void **state)
     unsetenv("KOLO_ALGO");
 }
 
+/* Each comes within the limit after the one before, but the last one not within it. */
+static int come_one_by_one(kolo_group *group, void *argument)
+{
+    enum { APART_MS = 150, MOST_MS = 200 };
+    const int rank = kolo_group_rank(group);
+    int status, in = rank, out = 0;
+
+    (void)argument;
+    if (kolo_barrier(group) || kolo_group_set_timeout(group, rank ? LIMIT_MS : MOST_MS))
+        return ranks_fail("before");
+    ranks_nap_ms(rank * APART_MS);
+    status = kolo_reduce(group, &in, &out, 1, KOLO_INT32, KOLO_SUM, 0);
+    return rank ? 0 : ranks_expect(status, KOLO_E_TIMEOUT, "rank 0 waited 200 ms");
+}
+
+static void the_limit_is_that_of_the_whole_call(void **state)
+{
+    (void)state;
+    setenv("KOLO_ALGO", "reduce=direct", 1);
+    set_variables("shm", false);
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 4}, come_one_by_one, NULL), 0);
+    unsetenv("KOLO_ALGO");
+}
+
 static void a_rank_that_does_not_call_is_named(void **state)
 {
     (void)state;
@@ -558,6 +583,7 @@ int main(void)
         cmocka_unit_test(processes_disagree),
         cmocka_unit_test(order_and_skipped_calls_show),
         cmocka_unit_test(who_keeps_all_waiting_is_named),
+        cmocka_unit_test(the_limit_is_that_of_the_whole_call),
         cmocka_unit_test(a_rank_that_does_not_call_is_named),
         cmocka_unit_test(a_rank_that_frees_its_group_is_named),
         cmocka_unit_test(blocks_of_other_lengths_are_told),
