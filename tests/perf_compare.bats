@@ -38,6 +38,21 @@ load perf
     [[ "$output" != *'?'* && "$output" != *unknown* ]]
 }
 
+@test "comparing finds the row of the same type, op and root, and of several the last" {
+    local other
+    results now.json 8=100
+    for other in 's/float32/int32/' 's/"sum"/"max"/' 's/"root": -1/"root": 1/' 's/"all_reduce"/"all_gather"/'; do
+        results other.json 8=100
+        sed -i "$other" other.json
+        run "$PERF" --load now.json --compare other.json
+        [ "$status" -eq 0 ]
+        grep -qx '# 0 faster, 0 slower, 0 the same; 1 rows are not in the base' <<<"$output"
+    done
+    results base.json 8=200 8=100
+    run "$PERF" --load now.json --compare base.json
+    grep -qx '# 0 faster, 0 slower, 1 the same' <<<"$output"
+}
+
 @test "comparing says what the two runs do not have in common" {
     local bench=("$PERF" -t 2 all_reduce -b 8 -e 8 "${QUICK[@]}")
     "${bench[@]}" --pin --json base.json
