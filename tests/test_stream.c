@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "fault.h"
 #include "kolo.h"
+#include "socket.h"
 #include "status.h"
 
 #include <netinet/in.h>
@@ -101,6 +102,60 @@ static void what_may_wait_goes_with_the_next(void **state)
         assert_false(posts[i].is_queued);
     assert_int_equal(next_write(&pair, got), 5 * (ko_stream_head_bytes(sizeof body) + sizeof body));
     assert_int_equal(next_write(&pair, got), 0);
+    close_pair(&pair);
+}
+
+/* A descriptor goes with the first byte of a write, and is its message's. */
+static void a_descriptor_begins_a_write(void **state)
+{
+    static const unsigned char body[100];
+    static unsigned char got[ROOM];
+    struct ko_post posts[3];
+    struct pair pair;
+
+    (void)state;
+    open_pair(&pair);
+    for (int i = 0; i < 3; i++) {
+        posts[i] = post_of(body, sizeof body);
+        posts[i].may_wait = i < 2;
+        posts[i].has_fd = i == 1;
+        posts[i].fd = pair.other;
+        assert_int_equal(ko_stream_send(&pair.stream, &posts[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        int fd = -1;
+
+        assert_int_equal(ko_socket_recv_with(pair.other, got, sizeof got, &fd),
+                         (i + 1) * (int)(ko_stream_head_bytes(sizeof body) + sizeof body));
+        assert_int_equal(fd >= 0, i == 1);
+        if (fd >= 0)
+            close(fd);
+    }
+    assert_int_equal(next_write(&pair, got), 0);
+    close_pair(&pair);
+}
+
+/* Who has ended takes nothing more: there is nothing to wait for. */
+static void an_end_is_the_end_of_waiting(void **state)
+{
+    static const unsigned char body[LONGEST];
+    static struct ko_post posts[64];
+    const struct ko_frame *frame;
+    struct pair pair;
+    int n = 0;
+
+    (void)state;
+    open_pair(&pair);
+    do {
+        assert_in_range(n, 0, 63);
+        posts[n] = post_of(body, sizeof body);
+        assert_int_equal(ko_stream_send(&pair.stream, &posts[n]), 0);
+    } while (!posts[n++].is_queued);
+    assert_false(ko_stream_has_delivered(&pair.stream));
+    assert_int_equal(shutdown(pair.other, SHUT_WR), 0);
+    assert_int_equal(ko_stream_next(&pair.stream, sizeof body, &frame), KOLO_E_PEER_LOST);
+    assert_true(posts[n - 1].is_queued);
+    assert_true(ko_stream_has_delivered(&pair.stream));
     close_pair(&pair);
 }
 
@@ -321,6 +376,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_is_one_write),
         cmocka_unit_test(what_may_wait_goes_with_the_next),
+        cmocka_unit_test(a_descriptor_begins_a_write),
+        cmocka_unit_test(an_end_is_the_end_of_waiting),
         cmocka_unit_test(what_is_given_is_one_write),
         cmocka_unit_test(a_full_socket_is_given_nothing),
         cmocka_unit_test(what_is_given_in_part_follows),
