@@ -330,6 +330,23 @@ static int ask_for_any_and_leave(kolo_group *group, void *argument)
     return ask_and_leave(group, &group);
 }
 
+/* Nor is what a probe has not found. */
+static int ask_in_vain_and_leave(kolo_group *group, void *argument)
+{
+    kolo_message message;
+    int found;
+    char byte;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 1)
+        return letter_take(group, 2, 2, 0, 2) || kolo_probe(group, 0, 1, 0, &found, &message) ||
+               found || kolo_probe(group, KOLO_ANY_RANK, KOLO_ANY_TAG, 1, &found, &message) ||
+               found;
+    return letter_post(group, 2, 2, 1, 2) ||
+           ranks_expect(kolo_recv(group, &byte, 1, KOLO_INT8, 1, 3), KOLO_E_PEER_LOST,
+                        "has freed its group, while rank 0 waits for it");
+}
+
 static int ask_wrongly(kolo_group *group, void *argument)
 {
     kolo_message message;
@@ -360,6 +377,7 @@ static void probes_say_what_a_receive_would_get(void **state)
     letters_run(1, ask_oneself);
     letters_run(2, ask_and_leave);
     letters_run(2, ask_for_any_and_leave);
+    letters_run(2, ask_in_vain_and_leave);
     letters_run(1, ask_wrongly);
 }
 

@@ -12,6 +12,7 @@
 #include "status.h"
 #include "window_slots.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -128,6 +129,21 @@ static void another_offer_is_left_alone(void **state)
     assert_int_equal(helper.window->written, 0);
     assert_true(ko_foreign_share_help(link, ko_foreign_process_of(link), 2, helper.from, SLICE));
     expect_written(&helper, 0, PAGES);
+    close_helper(&helper);
+}
+
+/* Its owner copies it then, who would wait for it. */
+static void what_cannot_be_written_is_given_back(void **state)
+{
+    struct suite *suite = *state;
+    struct helper helper = open_helper(suite);
+    struct ko_foreign_process nobody = {.pid = INT_MAX}; /* further than a system counts */
+
+    ko_store_release(&helper.window->share, offer(1, 2, PAGES));
+    assert_false(ko_foreign_share_help(helper.puppet.link, &nobody, 1, helper.from, SLICE));
+    expect_written(&helper, 0, 0);
+    assert_int_equal(helper.window->share, offer(1, 2, PAGES));
+    assert_int_equal(helper.window->written, 0);
     close_helper(&helper);
 }
 
@@ -336,6 +352,7 @@ static void only_who_is_idle_is_asked(void **state)
 const struct suite_case suite_share_cases[] = {
     CASE(who_waits_writes_what_is_on_offer),
     CASE(another_offer_is_left_alone),
+    CASE(what_cannot_be_written_is_given_back),
     CASE(hostile_offers),
     CASE(what_is_taken_is_waited_for),
     CASE(who_takes_and_ends_is_noticed),
