@@ -16,10 +16,13 @@
 
 enum { NSTEPPED = 5 };
 
+/* What lies side by side: all; nothing; all but states. */
+enum layout { IN_ARENAS, SCATTERED, STATES_SCATTERED, NLAYOUTS };
+
 struct stepping {
     kolo_ddp_options options;
     kolo_optimizer optimizer;
-    bool has_gaps;
+    enum layout layout;
 };
 
 /* Parameters, gradients and states in arenas of their own. */
@@ -29,21 +32,23 @@ struct stepped {
     size_t used;
 };
 
-static void stepped_make(struct stepped *model, bool has_gaps)
+static void stepped_make(struct stepped *model, enum layout layout)
 {
     static const size_t counts[NSTEPPED] = {700, 3, 0, 1201, 1};
     static const char *const names[NSTEPPED] = {"a", "b", "c", "d", "e"};
 
     memset(model, 0, sizeof *model);
     for (size_t i = 0; i < NSTEPPED; i++) {
-        model->params[i] = (kolo_param){
-            .name = names[i],
-            .data = model->arenas[0] + model->used,
-            .grad = model->arenas[1] + model->used,
-            .count = counts[i],
-            .dtype = KOLO_FLOAT32,
-            .states = {model->arenas[2] + model->used, model->arenas[3] + model->used}};
-        model->used += counts[i] + (has_gaps ? 3 : 0);
+        const size_t state = model->used + (layout == STATES_SCATTERED ? 5 * i : 0);
+
+        model->params[i] =
+            (kolo_param){.name = names[i],
+                         .data = model->arenas[0] + model->used,
+                         .grad = model->arenas[1] + model->used,
+                         .count = counts[i],
+                         .dtype = KOLO_FLOAT32,
+                         .states = {model->arenas[2] + state, model->arenas[3] + state}};
+        model->used += counts[i] + (layout == SCATTERED ? 3 : 0);
     }
     for (size_t e = 0; e < model->used; e++)
         model->arenas[0][e] = model->want[0][e] = (float)(e % 19) / 7;
@@ -95,14 +100,29 @@ static int take_one(kolo_group *group, struct stepped *model, kolo_ddp *ddp, con
 
 static int compare(const struct stepped *model, int nstates)
 {
-    const size_t nbytes = model->used * sizeof(float);
+    for (size_t i = 0; i < NSTEPPED; i++) {
+        const kolo_param *param = &model->params[i];
+        const size_t at = (size_t)((float *)param->data - model->arenas[0]);
+        const size_t nbytes = param->count * sizeof(float);
 
-    if (memcmp(model->arenas[0], model->want[0], nbytes) != 0)
-        return ranks_fail("parameters");
-    for (int s = 0; s < nstates; s++)
-        if (memcmp(model->arenas[2 + s], model->want[1 + s], nbytes) != 0)
-            return ranks_fail("state %d", s);
+        if (memcmp(param->data, model->want[0] + at, nbytes) != 0)
+            return ranks_fail("parameter %zu", i);
+        for (int s = 0; s < nstates; s++)
+            if (memcmp(param->states[s], model->want[1 + s] + at, nbytes) != 0)
+                return ranks_fail("state %d of parameter %zu", s, i);
+    }
     return 0;
+}
+
+/* Gradients become averages, and nothing else changes. */
+static int take_none(struct stepped *model, kolo_ddp *ddp, int nstates)
+{
+    if (kolo_ddp_set_step(ddp, NULL))
+        return ranks_fail("no step any more");
+    for (size_t i = NSTEPPED; i-- > 0;)
+        if (kolo_ddp_ready(ddp, i))
+            return ranks_fail("ready");
+    return kolo_ddp_wait(ddp) ? ranks_fail("wait") : compare(model, nstates);
 }
 
 static int take_steps(kolo_group *group, void *argument)
@@ -114,19 +134,20 @@ static int take_steps(kolo_group *group, void *argument)
                       .beta1 = 0.5F,
                       .beta2 = 0.75F,
                       .epsilon = 0.01F};
+    const int nstates = stepping->optimizer == KOLO_ADAM ? 2 : 1;
     struct stepped model;
     kolo_ddp *ddp;
     int failed = 0;
 
-    stepped_make(&model, stepping->has_gaps);
+    stepped_make(&model, stepping->layout);
     if (kolo_ddp_create(group, model.params, NSTEPPED, &stepping->options, &ddp))
         return ranks_fail("create");
     for (step.number = 1; step.number <= 3 && !failed; step.number++)
         failed = take_one(group, &model, ddp, &step);
     if (!failed)
-        failed = compare(&model, stepping->optimizer == KOLO_ADAM ? 2 : 1);
-    if (!failed && kolo_ddp_set_step(ddp, NULL))
-        failed = ranks_fail("no step any more");
+        failed = compare(&model, nstates);
+    if (!failed)
+        failed = take_none(&model, ddp, nstates);
     kolo_ddp_free(ddp);
     return failed;
 }
@@ -143,7 +164,7 @@ static void buckets_take_steps(void **state)
                                                 .no_overlap = i / 2 % 2,
                                                 .wire = wires[i % 3]},
                                     .optimizer = i % 2 ? KOLO_ADAM : KOLO_SGD,
-                                    .has_gaps = i / 4 % 2};
+                                    .layout = (enum layout)(i / 4 % NLAYOUTS)};
 
         for (int n = 1; n <= 3; n++)
             assert_int_equal(
@@ -151,6 +172,32 @@ static void buckets_take_steps(void **state)
                           take_steps, &stepping),
                 0);
     }
+}
+
+/* As float16 there is no 2049. */
+static int take_a_rounded_step(kolo_group *group, void *unused)
+{
+    const kolo_ddp_options options = {.wire = KOLO_FLOAT16};
+    const kolo_step step = {.optimizer = KOLO_SGD, .number = 1, .rate = 1};
+    float data = 0, grad = 2049;
+    const kolo_param param = {
+        .name = "w", .data = &data, .grad = &grad, .count = 1, .dtype = KOLO_FLOAT32};
+    kolo_ddp *ddp;
+    int failed;
+
+    (void)unused;
+    if (kolo_ddp_create(group, &param, 1, &options, &ddp))
+        return ranks_fail("create");
+    failed = kolo_ddp_set_step(ddp, &step) || kolo_ddp_ready(ddp, 0) || kolo_ddp_wait(ddp);
+    kolo_ddp_free(ddp);
+    return failed || data != -2048 ? ranks_fail("%g: %s", (double)data, kolo_last_error()) : 0;
+}
+
+static void steps_are_by_what_has_travelled(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, take_a_rounded_step, NULL), 0);
 }
 
 /* ---- wrong steps ----------------------------------------------------------------------------- */
@@ -199,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_take_steps),
+        cmocka_unit_test(steps_are_by_what_has_travelled),
         cmocka_unit_test(wrong_steps_are_refused),
     };
 
