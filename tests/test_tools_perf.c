@@ -4,6 +4,7 @@
  * against kolo.h's rules for buffers; reports, written and read.
  */
 #include "dtype.h"
+#include "ranks.h"
 #include "reduce.h"
 #include "tools/options.h"
 #include "tools/perf.h"
@@ -16,6 +17,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -49,16 +51,17 @@ static int waver(const struct ko_perf_call *call, kolo_work **work)
     return KOLO_OK;
 }
 
-static int measure(const struct ko_perf_case *row, const struct ko_perf_options *options,
-                   struct ko_perf_figures *figures)
+static int measure_in(kolo_group *group, const struct ko_perf_case *row,
+                      const struct ko_perf_options *options, struct ko_perf_figures *figures)
 {
-    struct ko_perf_rank rank = {.options = options, .is_first = true, .syscalls_fd = -1};
+    struct ko_perf_rank rank = {
+        .options = options, .group = group, .is_first = true, .syscalls_fd = -1};
     struct ko_perf_call call;
-    float a[128], b[128], copy[128];
+    static _Thread_local float a[512], b[512], copy[512]; /* with what was there before */
     int err;
 
-    assert_int_equal(kolo_group_join(NULL, 1000, &rank.group), KOLO_OK);
-    assert_int_equal(ko_perf_call_open(&call, rank.group, row, 1), KOLO_OK);
+    if (ko_perf_call_open(&call, group, row, 1))
+        return KOLO_E_NOMEM;
     rank.a = a;
     rank.b = b;
     rank.copy = copy;
@@ -66,7 +69,18 @@ static int measure(const struct ko_perf_case *row, const struct ko_perf_options 
     call.dtype = KOLO_FLOAT32;
     err = ko_perf_measure(&rank, row, KO_PERF_OUT_OF_PLACE, &call, figures);
     ko_perf_call_close(&call);
-    kolo_group_free(rank.group);
+    return err;
+}
+
+static int measure(const struct ko_perf_case *row, const struct ko_perf_options *options,
+                   struct ko_perf_figures *figures)
+{
+    kolo_group *group;
+    int err;
+
+    assert_int_equal(kolo_group_join(NULL, 1000, &group), KOLO_OK);
+    err = measure_in(group, row, options, figures);
+    kolo_group_free(group);
     return err;
 }
 
@@ -84,6 +98,49 @@ static void test_wrong_results_of_an_operation_are_counted(void **state)
     options.check = 0;
     assert_int_equal(measure(&spoiling, &options, &figures), KOLO_OK);
     assert_int_equal(figures.nwrong, -1);
+    free(figures.samples);
+}
+
+/* A copy, but the later ones are of what was there before, or are none. */
+static int copies;
+
+static int copy_once(const struct ko_perf_call *call, kolo_work **work)
+{
+    (void)work;
+    if (copies++ == 0)
+        memcpy(call->out, call->in, call->count * kolo_dtype_size(call->dtype));
+    return KOLO_OK;
+}
+
+static int copy_stale(const struct ko_perf_call *call, kolo_work **work)
+{
+    static float first[128];
+
+    (void)work;
+    if (copies++ == 0)
+        memcpy(first, call->in, sizeof first);
+    memcpy(call->out, first, call->count * sizeof *first);
+    return KOLO_OK;
+}
+
+static void test_what_was_right_before_is_wrong(void **state)
+{
+    const struct ko_perf_case once = {"copy_once", 0, 1, copy_once, mine};
+    const struct ko_perf_case stale = {"copy_stale", 0, 1, copy_stale, mine};
+    struct ko_perf_options options = {.nsamples = 3, .check = 1};
+    struct ko_perf_figures figures = {0};
+
+    (void)state;
+    copies = 0;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(measure(&once, &options, &figures), KOLO_OK);
+        assert_int_equal(figures.nwrong, i ? 2 * 100 : 0);
+        free(figures.samples);
+    }
+    copies = 0;
+    options.check = 2;
+    assert_int_equal(measure(&stale, &options, &figures), KOLO_OK);
+    assert_int_equal(figures.nwrong, 2 * 100); /* in the second check and after the time */
     free(figures.samples);
 }
 
@@ -118,6 +175,65 @@ static void test_failures_are_passed_on(void **state)
     assert_false(figures.is_measured);
 }
 
+/* ---- a group of two -------------------------------------------------------------------------- */
+
+enum { SLOW_US = 3000 };
+
+/* Rank 1 is late, and its result is wrong. */
+static int fail_on_one(const struct ko_perf_call *call, kolo_work **work)
+{
+    const struct timespec nap = {.tv_nsec = SLOW_US * 1000};
+
+    (void)work;
+    memcpy(call->out, call->in, call->count * kolo_dtype_size(call->dtype));
+    if (call->rank == 0)
+        return KOLO_OK;
+    nanosleep(&nap, NULL);
+    return spoil(call, NULL);
+}
+
+struct joint {
+    const struct ko_perf_case *row;
+    struct ko_perf_options options;
+    struct ko_perf_figures figures; /* rank 0's */
+};
+
+static int measure_jointly(kolo_group *group, void *argument)
+{
+    struct joint *joint = argument;
+    struct ko_perf_figures figures = {0};
+    int err = measure_in(group, joint->row, &joint->options, &figures);
+
+    if (kolo_group_rank(group) == 0)
+        joint->figures = figures;
+    return err;
+}
+
+static double median_of_two(enum ko_perf_average average)
+{
+    static const struct ko_perf_case failing = {"fail_on_one", 0, 1, fail_on_one, mine};
+    struct joint joint = {
+        .row = &failing,
+        .options = {
+            .nsamples = 5, .check = 1, .percentiles = true, .cost = true, .average = average}};
+    const struct ranks ranks = {.kind = RANKS_THREADS, .n = 2};
+
+    assert_int_equal(ranks_run(&ranks, measure_jointly, &joint), 0);
+    assert_int_equal(joint.figures.nwrong, 2 * 100); /* rank 1's, after the check and the time */
+    assert_true(joint.figures.cost.syscalls == -1);  /* nobody has counted them */
+    free(joint.figures.samples);
+    return joint.figures.stats.median;
+}
+
+static void test_all_ranks_count(void **state)
+{
+    (void)state;
+    assert_true(median_of_two(KO_PERF_RANK_0) < SLOW_US);
+    assert_true(median_of_two(KO_PERF_LEAST) < SLOW_US);
+    assert_true(median_of_two(KO_PERF_MOST) >= SLOW_US);
+    assert_true(median_of_two(KO_PERF_MEAN) >= SLOW_US / 2.0);
+}
+
 /* ---- operations -------------------------------------------------------------------------- */
 
 static const struct ko_perf_case *find_case(const char *name)
@@ -130,6 +246,20 @@ static const struct ko_perf_case *find_case(const char *name)
             return &cases[i];
     fail_msg("no %s", name);
     return NULL;
+}
+
+static void test_bandwidths_of_a_time(void **state)
+{
+    struct joint joint = {.row = find_case("all_gather"), .options = {.nsamples = 5, .check = 1}};
+    const struct ranks ranks = {.kind = RANKS_THREADS, .n = 2};
+    const struct ko_perf_figures *figures = &joint.figures;
+
+    (void)state;
+    assert_int_equal(ranks_run(&ranks, measure_jointly, &joint), 0);
+    assert_int_equal(figures->nwrong, 0);
+    assert_true(fabs(figures->algbw * figures->stats.median * 1000 - 2 * 100 * 4) < 1e-6);
+    assert_true(figures->busbw == 0.5 * figures->algbw);
+    free(figures->samples);
 }
 
 static void test_bandwidth_factors(void **state)
@@ -540,7 +670,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_results_of_an_operation_are_counted),
         cmocka_unit_test(test_bits_that_differ_from_run_to_run_are_counted),
+        cmocka_unit_test(test_what_was_right_before_is_wrong),
         cmocka_unit_test(test_failures_are_passed_on),
+        cmocka_unit_test(test_all_ranks_count),
+        cmocka_unit_test(test_bandwidths_of_a_time),
         cmocka_unit_test(test_bandwidth_factors),
         cmocka_unit_test(test_sizes_are_of_the_larger_buffer),
         cmocka_unit_test(test_in_place_is_where_kolo_allows_it),
