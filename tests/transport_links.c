@@ -168,6 +168,40 @@ static void full_ring(void **state)
     suite_free_links(&links);
 }
 
+/* Memory that links hold is given back, but for that of slices under way. */
+static void given_back_meanwhile(void **state)
+{
+    enum { LONG = 256 << 10 };
+    struct links links = suite_open_links(*state, LONG);
+    const ko_deadline deadline = ko_deadline_in(5000);
+
+    for (uint64_t i = 0; i < SLOTS; i++) {
+        const struct ko_stamp stamp = stamp_of(i);
+        void *place;
+
+        assert_int_equal(links.from->ops->room(links.from, LONG, &place), KOLO_OK);
+        suite_fill(place, LONG, i);
+        assert_int_equal(links.from->ops->commit(links.from, &stamp, LONG), KOLO_OK);
+    }
+    ko_link_give_back(links.from);
+    for (uint64_t i = 0; i < SLOTS; i++) {
+        const struct ko_frame *frame;
+        const void *body;
+
+        while (links.to->ops->next(links.to, &frame) || links.to->ops->peek(links.to, &body)) {
+            assert_false(ko_deadline_passed(&deadline));
+            ko_link_give_back(links.to);
+            drive(&links);
+        }
+        ko_link_give_back(links.to);
+        assert_int_equal(links.to->ops->peek(links.to, &body), KOLO_OK);
+        assert_true(suite_matches(body, LONG, i));
+        links.to->ops->release(links.to);
+        ko_link_give_back(links.from);
+    }
+    suite_free_links(&links);
+}
+
 /* Nobody receives: the sender comes to a stop, and nothing is lost. */
 static void stalled(void **state)
 {
@@ -558,10 +592,18 @@ static void as_processes(void **state)
     {                         \
         "links: " #name, name \
     }
-const struct suite_case suite_link_cases[] = {
-    CASE(closed),        CASE(slices),       CASE(full_ring),
-    CASE(stalled),       CASE(controls),     CASE(controls_among_slices),
-    CASE(notice_is_met), CASE(told_once),    CASE(bells),
-    CASE(left_behind),   CASE(hostile_slot), CASE(as_threads),
-    CASE(as_processes)};
+const struct suite_case suite_link_cases[] = {CASE(closed),
+                                              CASE(slices),
+                                              CASE(full_ring),
+                                              CASE(given_back_meanwhile),
+                                              CASE(stalled),
+                                              CASE(controls),
+                                              CASE(controls_among_slices),
+                                              CASE(notice_is_met),
+                                              CASE(told_once),
+                                              CASE(bells),
+                                              CASE(left_behind),
+                                              CASE(hostile_slot),
+                                              CASE(as_threads),
+                                              CASE(as_processes)};
 const size_t suite_nlink_cases = sizeof suite_link_cases / sizeof *suite_link_cases;
