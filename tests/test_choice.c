@@ -449,13 +449,18 @@ static void wrong_files_are_refused(void **state)
 static void what_cannot_be_written_is_told(void **state)
 {
     struct ko_costs costs = ko_default_costs;
-    char path[PATH_MAX + 64];
+    char path[PATH_MAX + 64], folder[] = "/tmp/test-tuning-XXXXXX";
 
     (void)state;
     assert_int_equal(ko_tuning_write("/no/such/folder/file", &costs), KOLO_E_SYSTEM);
     memset(path, 'x', sizeof path - 1);
     path[sizeof path - 1] = 0;
     assert_int_equal(ko_tuning_write(path, &costs), KOLO_E_INVALID);
+    assert_non_null(mkdtemp(folder)); /* which no file replaces; nothing is left beside it */
+    assert_int_equal(ko_tuning_write(folder, &costs), KOLO_E_SYSTEM);
+    snprintf(path, sizeof path, "%s.%d", folder, (int)getpid());
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(rmdir(folder), 0);
     costs.call = -1;
     assert_int_equal(ko_tuning_write("/tmp/never", &costs), KOLO_E_INVALID);
     assert_non_null(strstr(kolo_last_error(), "call is -1"));

@@ -200,6 +200,38 @@ static void steps_are_by_what_has_travelled(void **state)
         ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, take_a_rounded_step, NULL), 0);
 }
 
+/* Nothing has been averaged: nothing is stepped by. */
+static int abort_a_step(kolo_group *group, void *argument)
+{
+    const kolo_ddp_options options = {.no_overlap = 1};
+    const kolo_step step = {.optimizer = KOLO_SGD, .number = 1, .rate = 1};
+    struct stepped model;
+    kolo_ddp *ddp;
+    int failed = 0;
+
+    (void)argument;
+    stepped_make(&model, SCATTERED);
+    if (kolo_ddp_create(group, model.params, NSTEPPED, &options, &ddp))
+        return ranks_fail("create");
+    failed |= kolo_ddp_set_step(ddp, &step);
+    for (size_t i = 0; i < NSTEPPED; i++) {
+        *(float *)model.params[i].grad = 1;
+        failed |= kolo_ddp_ready(ddp, i);
+    }
+    kolo_group_abort(group, "enough");
+    failed |= ranks_expect(kolo_ddp_wait(ddp), KOLO_E_ABORTED, "enough");
+    failed |= compare(&model, 1);
+    kolo_ddp_free(ddp);
+    return failed;
+}
+
+static void what_is_not_averaged_is_not_stepped_by(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 2}, abort_a_step, NULL),
+                     0);
+}
+
 /* ---- wrong steps ----------------------------------------------------------------------------- */
 
 static int refuse_step(kolo_group *group, kolo_dtype dtype, int code, const char *text)
@@ -247,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_take_steps),
         cmocka_unit_test(steps_are_by_what_has_travelled),
+        cmocka_unit_test(what_is_not_averaged_is_not_stepped_by),
         cmocka_unit_test(wrong_steps_are_refused),
     };
 

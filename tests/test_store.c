@@ -216,6 +216,28 @@ static void test_many_keys(void **state)
         assert_int_equal(kolo_store_delete(store, names[i], NULL), KOLO_OK);
 }
 
+/* Over a wire they take two messages, of which the first tells. */
+static void test_keys_of_two_messages(void **state)
+{
+    enum { N = 2200, LONG = 8000 };
+    kolo_store *store = store_of(state);
+    char key[LONG + 1];
+    const char *keys[N];
+    int there;
+
+    memset(key, 'k', LONG);
+    key[LONG] = 0;
+    for (int i = 0; i < N; i++)
+        keys[i] = key;
+    assert_int_equal(kolo_store_set(store, key, text("here")), KOLO_OK);
+    assert_int_equal(kolo_store_check(store, keys, N, &there), KOLO_OK);
+    assert_int_equal(there, 1);
+    keys[0] = "missing";
+    assert_int_equal(kolo_store_check(store, keys, N, &there), KOLO_OK);
+    assert_int_equal(there, 0);
+    assert_int_equal(kolo_store_delete(store, key, NULL), KOLO_OK);
+}
+
 static void test_limits(void **state)
 {
     kolo_store *store = store_of(state);
@@ -559,20 +581,21 @@ static int close_all(void **state)
     return 0;
 }
 
-#define TESTS(X)          \
-    X(set_get)            \
-    X(add)                \
-    X(add_not_a_number)   \
-    X(append)             \
-    X(compare_set)        \
-    X(check_delete_count) \
-    X(many_keys)          \
-    X(limits)             \
-    X(wait_times_out)     \
-    X(wait_is_woken)      \
-    X(compare_set_wakes)  \
-    X(ping_pong)          \
-    X(close_wakes)        \
+#define TESTS(X)            \
+    X(set_get)              \
+    X(add)                  \
+    X(add_not_a_number)     \
+    X(append)               \
+    X(compare_set)          \
+    X(check_delete_count)   \
+    X(many_keys)            \
+    X(keys_of_two_messages) \
+    X(limits)               \
+    X(wait_times_out)       \
+    X(wait_is_woken)        \
+    X(compare_set_wakes)    \
+    X(ping_pong)            \
+    X(close_wakes)          \
     X(null_arguments)
 
 #define LOCAL(name) {"local: " #name, test_##name, open_local, close_all, NULL},
