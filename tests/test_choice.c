@@ -122,6 +122,7 @@ static void flags_are_kept_to(void **state)
     assert_int_not_equal(ko_choose(&situation, KO_ALL_REDUCE, false, 20, ring, &us), ring);
     situation.is_ordered = false;
     assert_int_equal(ko_choose(&situation, KO_ALL_REDUCE, false, 20, ring, &us), ring);
+    assert_int_equal(ko_choose(&situation, KO_ALL_REDUCE, false, 30, 0, &us), 0); /* one_shot */
     for (int what = 0; what < KO_NCOLLECTIVES; what++)
         for (int class = 0; class < KO_SIZE_CLASSES; class ++)
             assert_true(ko_choose(&situation, (enum ko_collective)what, true, class, -1, &us) >= 0);

@@ -378,8 +378,10 @@ static void what_nobody_reads_is_taken_back(void **state)
     ko_link_take_back(puppet.link);
     assert_int_equal(*second, KO_FOREIGN_FREE); /* the peer comes to it */
     assert_int_equal(ko_link_is_flushed(puppet.link), KO_AGAIN);
-    *first = KO_FOREIGN_UNREADABLE; /* it could not */
+    *first = KO_FOREIGN_UNREADABLE; /* it could not, and sleeps */
+    puppet.link->outbox->receiver_sleeps = 1;
     ko_link_take_back(puppet.link);
+    assert_int_equal(puppet.link->outbox->receiver_sleeps, 0); /* it has been rung for */
     expect_moved(puppet.link, first, 1);
     expect_moved(puppet.link, second, 2);
     assert_int_equal(ko_link_is_flushed(puppet.link), KOLO_OK);
