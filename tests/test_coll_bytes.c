@@ -193,13 +193,14 @@ static int lack_memory(kolo_group *group, void *argument)
     kolo_bytes *all = NULL;
     int err;
 
-    if (kolo_all_gather_bytes(group, blob, &all)) /* with all that a first call allocates */
-        return ranks_fail("all_gather_bytes");
-    kolo_free(all);
-    if (kolo_group_rank(group) == 1)
-        ko_fault_arm(KO_FAULT_ALLOC, *(int *)argument);
-    err = kolo_all_gather_bytes(group, blob, &all);
-    ko_fault_arm(KO_FAULT_ALLOC, 0);
+    err = kolo_all_gather_bytes(group, blob, &all); /* with all that a first call allocates */
+    if (!err) {
+        kolo_free(all);
+        if (kolo_group_rank(group) == 1)
+            ko_fault_arm(KO_FAULT_ALLOC, *(int *)argument);
+        err = kolo_all_gather_bytes(group, blob, &all);
+        ko_fault_arm(KO_FAULT_ALLOC, 0);
+    } /* else rank 1 was ahead */
     return ranks_expect(err, KOLO_E_NOMEM, "no memory");
 }
 
