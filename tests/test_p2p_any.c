@@ -107,9 +107,31 @@ static int keep_in_order(kolo_group *group, void *argument)
     return failed;
 }
 
+/* A receive that names the sender does not overtake an earlier one that takes any. */
+static int name_the_sender_later(kolo_group *group, void *argument)
+{
+    int32_t go = 0, first = 0, second = 0;
+    const int32_t one = 1, two = 2;
+    kolo_work *work;
+
+    (void)argument;
+    if (kolo_group_rank(group) == 1)
+        return kolo_recv(group, &go, 1, KOLO_INT32, 0, 4) ||
+               kolo_send(group, &one, 1, KOLO_INT32, 0, 5) ||
+               kolo_send(group, &two, 1, KOLO_INT32, 0, 5);
+    if (kolo_irecv(group, &first, 1, KOLO_INT32, KOLO_ANY_RANK, 5, &work))
+        return ranks_fail("irecv");
+    if (kolo_send(group, &go, 1, KOLO_INT32, 1, 4) ||
+        kolo_recv(group, &second, 1, KOLO_INT32, 1, 5) || kolo_work_wait(work, -1))
+        return ranks_fail("%s", kolo_last_error());
+    kolo_work_free(work);
+    return first == 1 && second == 2 ? 0 : ranks_fail("%d came first", first);
+}
+
 static void who_was_first_is_first(void **state)
 {
     (void)state;
+    letters_run(2, name_the_sender_later);
     letters_run(2, match_in_order);
     letters_run(3, keep_in_order);
 }
