@@ -424,7 +424,8 @@ $(BUILD)/interop/watch: tests/interop/watch.cc
 	$(Q)$(CXX) -std=c++17 -O0 $< -ltorch_cpu -lc10 -o $@
 
 .PHONY: check-interop
-check-interop: all $(BUILD)/interop/store ## run kolo beside other programs: launchers, PyTorch (installs them)
+check-interop: all $(BUILD)/interop/store $(BUILD)/tests/test_store_wire $(BUILD)/tests/test_store_client_wire
+check-interop: ## run kolo beside other programs: launchers, PyTorch (installs them)
 	$(Q)tests/interop/run $(BUILD)
 
 TORCH ?= 2.0.1 2.1.2 2.2.2 2.6.0 2.15.0

@@ -17,7 +17,7 @@ from torch import distributed
 from torch.distributed import FileStore, TCPStore
 
 LARGE = 1 << 20
-PATIENCE_S = 30
+PATIENCE_S = 90  # each client imports torch first
 TIMEOUT = datetime.timedelta(seconds=60)
 
 
