@@ -123,23 +123,45 @@ load kolorun
     ! cmp -s "$D/bound0" "$D/bound1" || false
 }
 
-# What bash offers for the last of the words.
+# What bash offers for the last of the words; "word N" if word N is the program, whose matter it is.
 complete_words() {
-    bash -c 'source completions/kolorun; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kolorun
-        printf "%s\n" "${COMPREPLY[@]}"' - "$@"
+    bash -c 'source completions/kolorun; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        _command_offset() { COMPREPLY=("word $1"); }
+        _kolorun; printf "%s\n" "${COMPREPLY[@]}"' - "$@"
+}
+
+# The options that --help has, a line each; with "=" those alone that take a value.
+options_of_help() {
+    "$KOLORUN" --help | sed -n 's/^ \+-/ -/; s/\([^ ]\)   *.*/\1/; /^ -.*'"${1:-}"'/p' |
+        grep -oE -- '(^| )--?[[:alpha:]?][[:alpha:]-]*' | tr -d ' '
 }
 
 @test "bash completes options, their values and the program" {
     [ "$(complete_words kolorun --max)" = --max-restarts ]
+    [ "$(complete_words kolorun -n 2 --max)" = --max-restarts ]
     [ "$(complete_words kolorun -n 2 --bind-to = n)" = $'numa\nnone' ]
     [ "$(complete_words kolorun --rdzv-backend c)" = c10d ]
+    complete_words kolorun tru | grep -qx true
     complete_words kolorun -n 2 -x A=b tru | grep -qx true
     [ -z "$(complete_words kolorun --timeout 1)" ]
+    [ "$(complete_words kolorun -n 2 prog --max)" = "word 3" ]
+    [ "$(complete_words kolorun -q -- prog --max)" = "word 3" ]
 }
 
-@test "bash completion knows every option" {
-    local option
-    for option in $("$KOLORUN" --help | grep -E '^ +-' | grep -oE -- '--[a-z-]+' | sort -u); do
-        grep -qE -- "$option( |\$|')" completions/kolorun || { echo "no $option"; return 1; }
+@test "bash completion knows every option, and whether it takes a value" {
+    local option words expected offered valued
+    offered=$(complete_words kolorun -)
+    valued=$(options_of_help =)$'\n-ppn\n--nproc_per_node' # as mpiexec and torchrun write them
+    for option in $(options_of_help) -ppn --nproc_per_node; do
+        words=("$option")
+        expected="word 2"
+        if grep -qxF -e "$option" <<<"$valued"; then
+            expected=--max-restarts
+        fi
+        [[ $option != @(--genv|--env) ]] || words+=(NAME)
+        [ "$(complete_words kolorun "${words[@]}" 2 --max)" = "$expected" ] || { echo "$option"; return 1; }
+    done
+    for option in $(options_of_help); do
+        grep -qxF -e "$option" <<<"$offered" || { echo "no $option"; return 1; }
     done
 }
