@@ -787,10 +787,11 @@ KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, s
  * the two that ends next does what it was to do and returns the error all the same, which says "an
  * earlier message"; one that is in vain, since the receiver has freed its group, gives it as the
  * reason. Of several that have been refused by then the first is told. In a group that has a
- * stream, and where no such call follows, it is logged. With KOLO_EAGER_BYTES=0 on the sender's
- * rank no send is complete before, of whatever length: it ends when a receive has the message, or
- * has refused it. Of a shorter message the rest of the buffer is left alone. None of this fails the
- * group.
+ * stream, and where no such call follows, it is logged when the sender's rank frees the group, if
+ * that has not failed and the word has come by then: nobody waits for it. With KOLO_EAGER_BYTES=0
+ * on the sender's rank no send is complete before, of whatever length: it ends when a receive has
+ * the message, or has refused it. Of a shorter message the rest of the buffer is left alone. None
+ * of this fails the group.
  *
  * A receive names a sender or takes any (KOLO_ANY_RANK, this rank too), and names a tag or takes
  * any (KOLO_ANY_TAG). Of the receives that match a message the one posted first gets it. Of the

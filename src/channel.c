@@ -63,6 +63,20 @@ static int check_unread(struct ko_channel *channel)
     return err;
 }
 
+int ko_channel_hear_last(struct ko_channel *channel, int peer)
+{
+    struct ko_link *link = channel->ports[peer].link;
+    struct ko_notice notice;
+    int err;
+
+    do {
+        err = link->posts ? ko_link_discard(link, &notice) : ko_link_hear(link, &notice);
+        if (!err)
+            ko_mailbox_hear_last(channel, peer, &notice);
+    } while (!err);
+    return err;
+}
+
 int ko_channel_part(struct ko_channel *channel)
 {
     int late = -1;
@@ -79,7 +93,7 @@ int ko_channel_part(struct ko_channel *channel)
         if (!channel->is_parting)
             (void)ko_link_tell(port->link, KO_FRAME_BYE, NULL, NULL, 0);
         if (port->link->posts)
-            ko_link_discard(port->link);
+            (void)ko_channel_hear_last(channel, i);
         if (ko_link_deliver(port->link) == KO_AGAIN)
             late = i;
     }

@@ -127,6 +127,11 @@ int ko_channel_visit(struct ko_channel *channel);
  * way, or -1. */
 int ko_channel_part(struct ko_channel *channel);
 
+/* Before the group is freed, of an open link: throws away what has come, over messages (link.h)
+ * slices too, which nobody will receive, but for what ko_mailbox_hear_last wants. KO_AGAIN, or why
+ * no more can come. */
+int ko_channel_hear_last(struct ko_channel *channel, int peer);
+
 /* Has its links give back what they hold, as far as it is free, if none has sent anything since it
  * looked last, or is_any. */
 void ko_channel_give_back(struct ko_channel *channel, bool is_any);

@@ -260,15 +260,12 @@ int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link)
     return err;
 }
 
-/* What comes meanwhile nobody will receive; it only keeps the peer from hearing. */
 bool ko_correspondence_part(struct ko_correspondence *with, struct ko_link *link)
 {
     int err = add_untold(with);
 
     if (!with->notes)
         return true;
-    if (link->posts)
-        ko_link_discard(link);
     if (!err)
         err = ko_notes_tell(with, link);
     if (!err)

@@ -333,6 +333,22 @@ int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice
     return err ? ko_channel_link_failed(channel, peer, err) : KOLO_OK;
 }
 
+/* A refusal is logged (ko_correspondence_clear). Nothing that a peer says fails a rank that leaves.
+ */
+void ko_mailbox_hear_last(struct ko_channel *channel, int peer, const struct ko_notice *notice)
+{
+    struct ko_mailbox *mailbox =
+        channel->number == KO_CHANNEL_P2P ? ko_mailbox_existing(channel->group) : NULL;
+
+    if (!mailbox)
+        return;
+    if (notice->kind == KO_FRAME_REFUSE)
+        (void)ko_correspondence_hear(&mailbox->with[peer], channel->ports[peer].link, notice->kind,
+                                     &notice->stamp);
+    if (notice->kind == KO_FRAME_TAKEN || notice->kind == KO_FRAME_BYE)
+        mailbox->with[peer].asked = 0;
+}
+
 static void answer(kolo_group *group)
 {
     struct ko_hello hello;
@@ -401,42 +417,33 @@ bool ko_mailbox_is_busy(kolo_group *group)
 }
 
 /* Whether a peer may be about to answer a message that has asked: over TCP its word to one who has
- * gone would cost what it has not taken in yet. What comes meanwhile nobody will receive. */
-static bool may_be_answered(struct ko_mailbox *mailbox, int peer)
+ * gone would cost what it has not taken in yet. */
+static bool may_be_answered(const struct ko_mailbox *mailbox, int peer)
 {
-    struct ko_link *link = mailbox->channel.ports[peer].link;
-    const struct ko_frame *frame;
-    struct ko_notice notice;
-    const void *body;
-    bool may_be = mailbox->with[peer].asked && peer != mailbox->group->rank &&
-                  ko_now_ns() - mailbox->parting_ns < ANSWER_NS;
-    int err = KOLO_OK;
-
-    while (may_be && !err) {
-        while (!link->ops->next(link, &frame) && !link->ops->peek(link, &body))
-            link->ops->release(link);
-        err = ko_link_hear(link, &notice);
-        may_be =
-            err ? err == KO_AGAIN : notice.kind != KO_FRAME_TAKEN && notice.kind != KO_FRAME_BYE;
-    }
-    if (!may_be)
-        mailbox->with[peer].asked = 0;
-    return may_be;
+    return mailbox->with[peer].asked && peer != mailbox->group->rank &&
+           ko_now_ns() - mailbox->parting_ns < ANSWER_NS;
 }
 
-/* Tells all peers what they still have to hear of their messages; a rank that has not been told all
- * yet, or that is to be heard, or -1. */
-static int tell_the_rest(struct ko_mailbox *mailbox)
+/* Hears a peer for the last time, before anything is told to it, which would cost what one who has
+ * left has still sent, and tells it what it still has to hear of its messages. False: not all yet,
+ * or it is to be heard again. */
+static bool part_from(struct ko_mailbox *mailbox, int peer)
+{
+    struct ko_link *link = mailbox->channel.ports[peer].link;
+    const bool may_say_more = ko_channel_hear_last(&mailbox->channel, peer) == KO_AGAIN;
+
+    return !(may_say_more && may_be_answered(mailbox, peer)) &&
+           ko_correspondence_part(&mailbox->with[peer], link);
+}
+
+/* A rank that has not been parted from, or -1. */
+static int part_from_all(struct ko_mailbox *mailbox)
 {
     int late = -1;
 
-    for (int i = 0; i < mailbox->group->size; i++) {
-        const struct ko_port *port = &mailbox->channel.ports[i];
-
-        if (port->is_open &&
-            (may_be_answered(mailbox, i) || !ko_correspondence_part(&mailbox->with[i], port->link)))
+    for (int i = 0; i < mailbox->group->size; i++)
+        if (mailbox->channel.ports[i].is_open && !part_from(mailbox, i))
             late = i;
-    }
     return late;
 }
 
@@ -450,7 +457,7 @@ int ko_mailbox_part(kolo_group *group)
     ko_biased_lock_take(&mailbox->lock);
     if (!mailbox->parting_ns)
         mailbox->parting_ns = ko_now_ns();
-    late = tell_the_rest(mailbox);
+    late = part_from_all(mailbox);
     if (late < 0)
         late = ko_channel_part(&mailbox->channel);
     ko_biased_lock_give(&mailbox->lock);

@@ -100,6 +100,9 @@ int ko_mailbox_probe(struct ko_letter *probe, const ko_deadline *deadline, bool 
 /* A peer tells of a message of ours. For whoever uses the channel. */
 int ko_mailbox_hear(struct ko_channel *channel, int peer, const struct ko_notice *notice);
 
+/* The same, before the group is freed, of any channel: what matters even then. */
+void ko_mailbox_hear_last(struct ko_channel *channel, int peer, const struct ko_notice *notice);
+
 /* Opens links that other ranks have begun for messages, in all groups over the endpoint, without
  * waiting: who sends is not kept waiting by a rank that is busy in another group. */
 void ko_mailbox_answer_all(struct ko_endpoint *endpoint);

@@ -229,16 +229,14 @@ int ko_link_hear(struct ko_link *link, struct ko_notice *notice)
     }
 }
 
-void ko_link_discard(struct ko_link *link)
+int ko_link_discard(struct ko_link *link, struct ko_notice *notice)
 {
     const struct ko_frame *frame;
-    struct ko_notice notice;
     const void *body;
 
-    do {
-        while (!link->ops->next(link, &frame) && !link->ops->peek(link, &body))
-            link->ops->release(link);
-    } while (!ko_link_hear(link, &notice));
+    while (!link->ops->next(link, &frame) && !link->ops->peek(link, &body))
+        link->ops->release(link);
+    return ko_link_hear(link, notice);
 }
 
 bool ko_link_is_telling(const struct ko_link *link, enum ko_frame_kind kind)

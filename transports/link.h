@@ -174,9 +174,9 @@ int ko_link_deliver(struct ko_link *link);
 /* The next control message, KO_AGAIN if none has come, or the link's error. */
 int ko_link_hear(struct ko_link *link, struct ko_notice *notice);
 
-/* Throws away what has come, before the link is freed: so the peer, who may be leaving too, has
- * room to send and hears. */
-void ko_link_discard(struct ko_link *link);
+/* As ko_link_hear, but throws away the slices that have come before, before the link is freed: so
+ * the peer, who may be leaving too, has room to send and hears. */
+int ko_link_discard(struct ko_link *link, struct ko_notice *notice);
 
 /* Sends a control message; one of the same kind that has not left yet makes it a no-op. nbytes <=
  * KO_CONTROL_BYTES are copied. */
