@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The list of this process's own segments is a registry, guarded by one lock, which a fork finds
- * free.
+ * This process's own segments are in a registry, guarded by one lock, which a fork finds free:
+ * lists by the last bits of their ids, short ones for as many as the groups of a machine's ranks
+ * have.
  */
 #include "shmem.h"
 
@@ -27,7 +28,7 @@
 #endif
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ko_segment *registry;
+static struct ko_segment *registry[4096];
 
 static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
@@ -154,6 +155,33 @@ static int choose_id(uint64_t *id)
     return KOLO_OK;
 }
 
+static struct ko_segment **list_of(uint64_t id)
+{
+    return &registry[id % (sizeof registry / sizeof *registry)];
+}
+
+static void enroll(struct ko_segment *segment)
+{
+    struct ko_segment **list = list_of(segment->id);
+
+    lock_registry();
+    segment->link = list;
+    segment->next = *list;
+    if (segment->next)
+        segment->next->link = &segment->next;
+    *list = segment;
+    unlock_registry();
+}
+
+/* Under the lock. */
+static void strike_off(struct ko_segment *segment)
+{
+    if (segment->link)
+        *segment->link = segment->next;
+    if (segment->next)
+        segment->next->link = segment->link;
+}
+
 static int make(size_t nbytes, size_t front, const char *advice, struct ko_segment **segment_out)
 {
     struct ko_segment *segment = ko_alloc(sizeof *segment, "a shared segment");
@@ -171,10 +199,7 @@ static int make(size_t nbytes, size_t front, const char *advice, struct ko_segme
         free(segment);
         return err;
     }
-    lock_registry();
-    segment->next = registry;
-    registry = segment;
-    unlock_registry();
+    enroll(segment);
     *segment_out = segment;
     return KOLO_OK;
 }
@@ -228,8 +253,8 @@ struct ko_segment *ko_segment_find(uint64_t id)
     struct ko_segment *segment;
 
     lock_registry();
-    for (segment = registry; segment && segment->id != id; segment = segment->next)
-        ;
+    for (segment = *list_of(id); segment && segment->id != id; segment = segment->next)
+        continue;
     if (segment)
         segment->users++;
     unlock_registry();
@@ -308,16 +333,6 @@ void ko_segment_close_fd(struct ko_segment *segment)
     segment->fd = -1;
 }
 
-static void forget(struct ko_segment *segment)
-{
-    struct ko_segment **link = &registry;
-
-    while (*link && *link != segment)
-        link = &(*link)->next;
-    if (*link)
-        *link = segment->next;
-}
-
 void ko_segment_release(struct ko_segment *segment)
 {
     int users;
@@ -327,7 +342,7 @@ void ko_segment_release(struct ko_segment *segment)
     lock_registry();
     users = --segment->users;
     if (!users)
-        forget(segment);
+        strike_off(segment);
     unlock_registry();
     if (users)
         return;

@@ -22,7 +22,7 @@ struct ko_segment {
     int users;
     bool is_view;         /* to be read only */
     atomic_bool is_freed; /* memory.h: by its user; nobody should begin to use it any more */
-    struct ko_segment *next;
+    struct ko_segment **link, *next; /* link: NULL for one mapped from another process */
 };
 
 /* Makes a segment with one user. */

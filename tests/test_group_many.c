@@ -251,7 +251,7 @@ static void ranks_may_come_to_them_in_any_order(void **state)
 }
 
 /* This process's own segments, whose descriptors the library closes. */
-enum { MOST_SEGMENTS = 2000 };
+enum { MOST_SEGMENTS = 4000 };
 static int segments[MOST_SEGMENTS];
 static atomic_int nsegments;
 static atomic_bool keeps_segments;
@@ -288,7 +288,7 @@ static long own_kib(void)
  * memory for few short slices. All in all a thousand groups of eight ranks take less than 2 GB. */
 static int take_little(int ngroups, int n, long own_before)
 {
-    enum { SEGMENT_KIB = 8, LINK_KIB = 20, BASE_KIB = 1500 };
+    enum { SEGMENT_KIB = 8, LINK_KIB = 23, BASE_KIB = 1500 };
     const long nlinks = (long)ngroups * (n - 1 + 2), kib = segments_kib();
     const long own = own_kib() - own_before;
 
@@ -326,8 +326,8 @@ static void large_ones_take_little(void **state)
     (void)state;
     if (madvise(NULL, 0, POPULATE_WRITE))
         skip(); /* on kernels before 5.14 they have all at once */
-    run("shm", 4, HAS_TSAN ? 20 : 100, use_each_once);
-    run("shm", 8, HAS_TSAN ? 10 : 50, use_each_once);
+    run("shm", 4, HAS_TSAN ? 20 : 400, use_each_once);
+    run("shm", 8, HAS_TSAN ? 10 : 100, use_each_once);
 }
 
 int main(void)

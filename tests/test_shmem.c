@@ -24,6 +24,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static void create(void **state)
@@ -55,6 +56,15 @@ static void create(void **state)
     ko_segment_release(NULL);
 }
 
+/* This thread's processor time. */
+static int64_t own_ns(void)
+{
+    struct timespec used;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return used.tv_sec * INT64_C(1000000000) + used.tv_nsec;
+}
+
 static void find(void **state)
 {
     struct ko_segment *a, *b;
@@ -72,6 +82,52 @@ static void find(void **state)
     assert_ptr_equal(ko_segment_find(b->id), b);
     ko_segment_release(b);
     ko_segment_release(b);
+}
+
+enum { MANY = 8000 };
+
+/* This thread's time for so many look-ups that find nothing, the least of some tries. */
+static int64_t time_of_misses(void)
+{
+    enum { TRIES = 20, LOOK_UPS = 100 };
+    int64_t least = INT64_MAX;
+
+    for (int try = 0; try < TRIES; try++) {
+        const int64_t began = own_ns();
+        int64_t took;
+
+        for (uint64_t i = 0; i < LOOK_UPS; i++)
+            assert_null(ko_segment_find(i * UINT64_C(0x9e3779b97f4a7c15)));
+        took = own_ns() - began;
+        least = took < least ? took : least;
+    }
+    return least;
+}
+
+/* As many as hundreds of groups have: a look-up takes hardly longer, and they go in any order. */
+static void find_among_many(void **state)
+{
+    static struct ko_segment *segments[MANY];
+    const int64_t alone = time_of_misses();
+    int64_t among;
+
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(ko_segment_create(64, &segments[i]), KOLO_OK);
+        ko_segment_close_fd(segments[i]);
+    }
+    among = time_of_misses();
+    if (among > 20 * alone)
+        fail_msg("%lld ns among many, %lld ns alone", (long long)among, (long long)alone);
+    for (int part = 0; part < 3; part++)
+        for (int i = part; i < MANY; i += 3) {
+            const uint64_t id = segments[i]->id;
+
+            assert_ptr_equal(ko_segment_find(id), segments[i]);
+            ko_segment_release(segments[i]);
+            ko_segment_release(segments[i]);
+            assert_null(ko_segment_find(id));
+        }
 }
 
 static void map_again(void **state)
@@ -305,6 +361,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(create),
                                        cmocka_unit_test(find),
+                                       cmocka_unit_test(find_among_many),
                                        cmocka_unit_test(map_again),
                                        cmocka_unit_test(sealed),
                                        cmocka_unit_test(refused),
