@@ -76,7 +76,10 @@ static void enroll(kolo_group *group)
     struct ko_endpoint *endpoint = group->endpoint;
 
     pthread_mutex_lock(&endpoint->groups_lock);
+    group->link = &endpoint->groups;
     group->next = endpoint->groups;
+    if (group->next)
+        group->next->link = &group->next;
     endpoint->groups = group;
     pthread_mutex_unlock(&endpoint->groups_lock);
 }
@@ -85,13 +88,12 @@ static void enroll(kolo_group *group)
 static void leave_endpoint(kolo_group *group)
 {
     struct ko_endpoint *endpoint = group->endpoint;
-    kolo_group **link;
 
     pthread_mutex_lock(&endpoint->groups_lock);
-    for (link = &endpoint->groups; *link && *link != group; link = &(*link)->next)
-        continue;
-    if (*link)
-        *link = group->next;
+    if (group->link)
+        *group->link = group->next;
+    if (group->next)
+        group->next->link = group->link;
     pthread_mutex_unlock(&endpoint->groups_lock);
 }
 

@@ -63,12 +63,12 @@ struct kolo_group {
     int *world_ranks; /* by rank */
     atomic_int timeout_ms;
     struct ko_endpoint *endpoint;
-    kolo_group *next;       /* of the endpoint's; under its groups_lock */
-    kolo_group *next_here;  /* of this process's (group_fork.h) */
-    struct ko_world *world; /* NULL but in the world group */
-    uint64_t nchildren;     /* groups made from this one by all its ranks so far; under the lock */
-    uint64_t nmonitored;    /* monitored barriers begun so far; under the lock */
-    struct ko_list *lists;  /* of those made by their members alone; under the lock */
+    kolo_group **link, *next; /* of the endpoint's; under its groups_lock; link: NULL in none */
+    kolo_group **link_here, *next_here; /* of this process's, the same (group_fork.h) */
+    struct ko_world *world;             /* NULL but in the world group */
+    uint64_t nchildren;    /* groups made from this one by all its ranks so far; under the lock */
+    uint64_t nmonitored;   /* monitored barriers begun so far; under the lock */
+    struct ko_list *lists; /* of those made by their members alone; under the lock */
     size_t nlists;
 
     struct ko_channel collectives;      /* used by whoever runs a collective, one at a time */

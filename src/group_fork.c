@@ -38,6 +38,7 @@ static void fail_in_child(void)
                  "part in it; it can join as a rank of its own");
         silence(group);
         atomic_store(&group->failed, KOLO_E_INVALID);
+        group->link_here = NULL;
     }
     first = NULL;
     ko_work_leave_to_parent();
@@ -53,22 +54,25 @@ void ko_fork_watch(kolo_group *group)
 {
     (void)pthread_once(&is_watching, watch_forks);
     lock_list();
+    group->link_here = &first;
     group->next_here = first;
+    if (first)
+        first->link_here = &group->next_here;
     first = group;
     unlock_list();
 }
 
 bool ko_fork_forget(kolo_group *group)
 {
-    kolo_group **link;
     bool is_here;
 
     lock_list();
-    for (link = &first; *link && *link != group; link = &(*link)->next_here)
-        continue;
-    is_here = *link;
-    if (is_here)
-        *link = group->next_here;
+    is_here = group->link_here;
+    if (is_here) {
+        *group->link_here = group->next_here;
+        if (group->next_here)
+            group->next_here->link_here = group->link_here;
+    }
     unlock_list();
     return is_here;
 }
