@@ -76,8 +76,8 @@ static bool is_in_question(const struct ko_situation *situation, const struct ko
            (!(text->flags & KO_FEW) || situation->n <= KO_FEW_RANKS);
 }
 
-/* Where nothing could be simulated, as without memory: the last row that can, since the table
- * begins with those that send the most messages. */
+/* Where nothing could be simulated: the last row that can, since the table begins with those that
+ * send the most messages. */
 static int last_resort(const struct ko_situation *situation, enum ko_collective what,
                        bool is_uneven, int class)
 {
@@ -107,10 +107,15 @@ int ko_choose(const struct ko_situation *situation, enum ko_collective what, boo
     for (int row = 0; row < ko_npaper_texts; row++) {
         const struct ko_paper_text *text = &ko_paper_texts[row];
         double row_us;
+        int err;
 
         if (text->what != what || !is_in_question(situation, text) ||
-            !ko_choice_allows(situation, row, is_uneven, class) ||
-            ko_choice_predict(situation, row, class, &row_us))
+            !ko_choice_allows(situation, row, is_uneven, class))
+            continue;
+        err = ko_choice_predict(situation, row, class, &row_us);
+        if (err == KOLO_E_NOMEM) /* other ranks may have it, and choose another row */
+            return -1;
+        if (err)
             continue;
         if (best < 0 || ko_choice_is_better(row_us, best_us)) {
             best = row;

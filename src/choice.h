@@ -36,7 +36,7 @@ int ko_choice_predict(const struct ko_situation *situation, int row, int class, 
 bool ko_choice_is_better(double us, double earlier_us);
 
 /* The row for calls of a class; *us is what was predicted, 0 if nothing could be. wanted >= 0: that
- * row if it can. */
+ * row if it can. -1 after an error, of which a lack of memory is the only one. */
 int ko_choose(const struct ko_situation *situation, enum ko_collective what, bool is_uneven,
               int class, int wanted, double *us);
 

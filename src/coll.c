@@ -116,6 +116,8 @@ static int choose_anew(const kolo_group *group, const struct ko_call *call, int 
 
     ko_group_costs(group, &costs);
     row = ko_choose(&situation, call->what, call->is_uneven, class, wanted, &us);
+    if (row < 0)
+        return row;
     if (us > 0) /* a wish is not predicted */
         snprintf(predicted, sizeof predicted, "; %.3g us are predicted", us);
     describe_class(call, class, length);
@@ -126,7 +128,8 @@ static int choose_anew(const kolo_group *group, const struct ko_call *call, int 
     return row;
 }
 
-int ko_coll_choose(kolo_group *group, const struct ko_call *call)
+/* A row of algorithms.h; -1 after an error. */
+static int choose(kolo_group *group, const struct ko_call *call)
 {
     const int class = ko_size_class(agreed_bytes(group, call));
     unsigned char *choice = &group->choices[call->what][call->is_uneven][class];
@@ -138,10 +141,12 @@ int ko_coll_choose(kolo_group *group, const struct ko_call *call)
 
 /* ---- turn -------------------------------------------------------------------------------- */
 
-static int run_one(kolo_group *group, const struct ko_call *call)
+int ko_coll_run_chosen(kolo_group *group, const struct ko_call *call)
 {
-    const int algorithm = ko_coll_choose(group, call);
+    const int algorithm = choose(group, call);
 
+    if (algorithm < 0)
+        return ko_group_fail(group, KOLO_E_NOMEM, kolo_last_error());
     if (ko_log_wants(KO_LOG_TRACE))
         ko_log(KO_LOG_TRACE, "%s of %zu %s by %s: %s", ko_call_name(call), call->count,
                kolo_dtype_name(call->dtype), ko_algorithms[algorithm].name,
@@ -153,7 +158,7 @@ static int run_plainly(kolo_group *group, const struct ko_call *call)
 {
     if (group->size == 1)
         return ko_coll_run_alone(call);
-    return call->is_coalesced ? ko_coll_run_tensors(group, call) : run_one(group, call);
+    return call->is_coalesced ? ko_coll_run_tensors(group, call) : ko_coll_run_chosen(group, call);
 }
 
 static int find_way(kolo_group *group, const struct ko_call *call, ko_run *run);

@@ -107,9 +107,8 @@ typedef int ko_run(kolo_group *group, const struct ko_call *call);
  * host's, or goes that way. */
 typedef int ko_way(kolo_group *group, const struct ko_call *call, ko_run *run);
 
-/* The index of the algorithm by which all ranks carry out a checked call; for whoever has the
- * engine's turn. */
-int ko_coll_choose(kolo_group *group, const struct ko_call *call);
+/* A ko_run, of one buffer: by the algorithm that all ranks choose alike. */
+int ko_coll_run_chosen(kolo_group *group, const struct ko_call *call);
 
 /* coll_tensors.c: makes it a call of several tensors, of which the user's list stays his. */
 void ko_call_set_tensors(struct ko_call *call, const kolo_tensor *tensors, size_t ntensors);

@@ -223,7 +223,7 @@ static int pass(const struct divided *d, size_t k, const struct lists *sent,
         .in_blocks = {.counts = sent->counts, .starts = sent->starts},
         .out_blocks = {.counts = wanted->counts, .starts = wanted->starts}};
 
-    int err = ko_coll_run(d->group, &call, ko_coll_choose(d->group, &call));
+    int err = ko_coll_run_chosen(d->group, &call);
 
     return err || !d->held ? err : ko_gpu_flush_writes(d->group->gpu);
 }

@@ -14,7 +14,7 @@ int ko_coll_exchange(kolo_group *group, enum ko_collective what, const void *in,
         .what = what, .in = in, .out = out, .count = nbytes, .dtype = KOLO_UINT8, .root = root};
 
     if (group->size > 1)
-        return ko_coll_run(group, &call, ko_coll_choose(group, &call));
+        return ko_coll_run_chosen(group, &call);
     if (out != in)
         memcpy(out, in, nbytes);
     return KOLO_OK;
@@ -112,7 +112,7 @@ static int ask_all(kolo_group *group, enum ko_reach mine, enum ko_reach *all)
                                  .count = 1,
                                  .dtype = KOLO_UINT8,
                                  .op = KOLO_MIN};
-    int err = group->size > 1 ? ko_coll_run(group, &call, ko_coll_choose(group, &call)) : KOLO_OK;
+    int err = group->size > 1 ? ko_coll_run_chosen(group, &call) : KOLO_OK;
 
     *all = (enum ko_reach)least;
     return err;

@@ -114,7 +114,7 @@ static int run_packed(kolo_group *group, struct ko_call *call, const struct bund
     call->in = in;
     call->out = out;
     call->count = bundle->count;
-    err = ko_coll_run(group, call, ko_coll_choose(group, call));
+    err = ko_coll_run_chosen(group, call);
     if (!err && (!is_rooted || is_root == (call->what == KO_REDUCE)))
         unpack(bundle, outs, element, out);
     return err;
@@ -131,7 +131,7 @@ int ko_coll_run_tensors(kolo_group *group, const struct ko_call *call)
         if (bundle.ntensors > 1)
             err = run_packed(group, &part, &bundle);
         else
-            err = ko_coll_run(group, &part, ko_coll_choose(group, &part));
+            err = ko_coll_run_chosen(group, &part);
         i += bundle.ntensors;
     }
     return err;

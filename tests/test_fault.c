@@ -3,7 +3,7 @@
  * Every step that the system can let fail is made to fail once, at each of its passages: joining,
  * opening links, one all_reduce and one message, on ranks that are threads. Whatever happens, each
  * rank ends with success or with an error that has a sentence, and nothing is left allocated
- * (which the sanitizers see).
+ * (which the sanitizers see). Then what one of them is to say.
  */
 #include "fault.h"
 #include "ranks.h"
@@ -155,6 +155,32 @@ static void over(const char *transport, enum ko_fault_point point)
     unsetenv("KOLO_TRANSPORT");
 }
 
+/* Rank 1 has no memory to choose an algorithm with: it is not to take another than the others. */
+static int choose_without_memory(kolo_group *group, void *argument)
+{
+    const int one = 1;
+    int sum, err;
+
+    (void)argument;
+    err = kolo_barrier(group); /* in which others may be still as rank 1 fails */
+    if (!err && kolo_group_rank(group) == 1)
+        ko_fault_arm(KO_FAULT_ALLOC, 1);
+    if (!err)
+        err = kolo_all_reduce(group, &one, &sum, 1, KOLO_INT32, KOLO_SUM);
+    ko_fault_arm(KO_FAULT_ALLOC, 0);
+    return ranks_expect(err, KOLO_E_NOMEM, "rank 1: ");
+}
+
+static void who_cannot_choose_says_so(void **state)
+{
+    (void)state;
+    setenv("KOLO_TRANSPORT", "shm", 1);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = RANKS},
+                               choose_without_memory, NULL),
+                     0);
+    unsetenv("KOLO_TRANSPORT");
+}
+
 #define SWEEPS(X)   \
     X(shm, ALLOC)   \
     X(shm, SEGMENT) \
@@ -179,7 +205,7 @@ SWEEPS(SWEEP)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SWEEPS(ROW)};
+    const struct CMUnitTest tests[] = {SWEEPS(ROW) cmocka_unit_test(who_cannot_choose_says_so)};
 
     return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
 }

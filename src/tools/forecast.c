@@ -170,8 +170,8 @@ static bool is_faster(const struct ko_forecast_size *size, int i)
 }
 
 /* last: the fastest of the size before; it stays that among equals. -1: none. */
-static void judge_size(const struct ko_forecast *forecast, int wanted, int last,
-                       struct ko_forecast_size *size)
+static int judge_size(const struct ko_forecast *forecast, int wanted, int last,
+                      struct ko_forecast_size *size)
 {
     double unused;
 
@@ -181,6 +181,7 @@ static void judge_size(const struct ko_forecast *forecast, int wanted, int last,
             size->fastest = i;
     size->chosen = ko_choose(&forecast->situation, forecast->what, false,
                              ko_size_class(size->nbytes), wanted, &unused);
+    return size->chosen < 0 ? KOLO_E_NOMEM : KOLO_OK;
 }
 
 /* Tells each size as soon as it is predicted, if anybody wants to know. */
@@ -194,10 +195,10 @@ static int predict_sizes(struct ko_forecast *forecast, int wanted, FILE *table)
     ko_forecast_cells_begin(&cells, forecast);
     for (int k = 0; k < forecast->nsizes && !err; k++) {
         err = ko_forecast_cells_await(&cells, k);
-        if (err)
-            break;
-        judge_size(forecast, wanted, k ? forecast->sizes[k - 1].fastest : -1, &forecast->sizes[k]);
-        if (table)
+        if (!err)
+            err = judge_size(forecast, wanted, k ? forecast->sizes[k - 1].fastest : -1,
+                             &forecast->sizes[k]);
+        if (!err && table)
             ko_forecast_text_size(forecast, k, true, table);
     }
     ko_forecast_cells_end(&cells);

@@ -29,8 +29,8 @@ static void print_size(FILE *file, int class)
 }
 
 /* A line for each run of sizes that go by one algorithm. */
-static void print_collective(FILE *file, const struct ko_situation *situation,
-                             enum ko_collective what, int wanted)
+static int print_collective(FILE *file, const struct ko_situation *situation,
+                            enum ko_collective what, int wanted)
 {
     const int most = what == KO_BARRIER ? 0 : MOST_CLASS;
     int last = -1;
@@ -39,6 +39,8 @@ static void print_collective(FILE *file, const struct ko_situation *situation,
         double us;
         int row = ko_choose(situation, what, false, class, wanted, &us);
 
+        if (row < 0)
+            return KOLO_E_NOMEM;
         if (row == last)
             continue;
         if (us <= 0 && ko_choice_predict(situation, row, class, &us))
@@ -49,6 +51,7 @@ static void print_collective(FILE *file, const struct ko_situation *situation,
                 ko_algorithms[row].why);
         last = row;
     }
+    return KOLO_OK;
 }
 
 static int read_situation(int n, int per_host, struct ko_situation *situation,
@@ -75,14 +78,13 @@ int ko_choices_print(int n, int per_host, FILE *file)
 
     if (!err)
         err = ko_wishes_read(ko_config_text(KO_CONFIG_ALGO), wishes);
-    if (!err) {
+    if (!err)
         fprintf(file, "%d ranks, %d on a host, by %s: sizes of a block, and what is predicted\n", n,
                 per_host < n ? per_host : n,
                 ko_config_is_set(KO_CONFIG_TUNING) ? ko_config_text(KO_CONFIG_TUNING)
                                                    : "costs that usually hold");
-        for (int what = 0; what < KO_NCOLLECTIVES; what++)
-            print_collective(file, &situation, (enum ko_collective)what, wishes[what]);
-    }
+    for (int what = 0; what < KO_NCOLLECTIVES && !err; what++)
+        err = print_collective(file, &situation, (enum ko_collective)what, wishes[what]);
     free(hosts);
     return err;
 }
