@@ -125,41 +125,6 @@ static void one_host_stands_for_all(void **state)
     }
 }
 
-/* Hosts whose ranks are dealt out in turn do not stand for each other. */
-static void dealt_ranks_are_all_simulated(void **state)
-{
-    enum { N = 96, NHOSTS = 24 };
-    static const char *const names[] = {"ring", "ring_both", "hierarchical", "two_shot",
-                                        "doubling"};
-    char machines[N][8];
-    const char *list[N];
-    struct ko_costs costs = ko_default_costs;
-
-    (void)state;
-    costs.cores = 2;
-    for (int r = 0; r < N; r++) {
-        snprintf(machines[r], sizeof machines[r], "m%d", r % NHOSTS);
-        list[r] = machines[r];
-    }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        double us[2];
-
-        for (int is_whole = 0; is_whole < 2; is_whole++) {
-            struct ko_simulation simulation = predicted_call(
-                predicted_text(KO_ALL_REDUCE, names[i]), N, N / NHOSTS, N * 50, &costs);
-            struct ko_hosts *hosts;
-
-            free((void *)(uintptr_t)simulation.call.hosts);
-            assert_int_equal(ko_layout_make(list, N, &hosts), 0);
-            hosts->has_windows = true;
-            simulation.call.hosts = hosts;
-            simulation.is_whole = is_whole;
-            us[is_whole] = predicted_us(&simulation, ko_simulate);
-        }
-        assert_close(us[0], us[1], 1e-9);
-    }
-}
-
 /* What is carried out in part takes as long as if it were carried out whole. */
 static void long_calls_are_extended(void **state)
 {
@@ -590,7 +555,6 @@ int main(void)
         cmocka_unit_test(the_tree_takes_its_formula),
         cmocka_unit_test(trees_take_as_long_as_they_are_deep),
         cmocka_unit_test(one_host_stands_for_all),
-        cmocka_unit_test(dealt_ranks_are_all_simulated),
         cmocka_unit_test(long_calls_are_extended),
         cmocka_unit_test(longer_calls_take_longer),
         cmocka_unit_test(costs_follow_the_footprint),

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -19,6 +20,41 @@
 
 enum { MANY = IS_SANITIZED ? 10000 : 100000 };          /* ranks */
 enum { MOST_KIB = (IS_SANITIZED ? 1536 : 384) * 1024 }; /* of so many */
+
+/* Hosts whose ranks are dealt out in turn do not stand for each other. */
+static void dealt_ranks_are_all_simulated(void **state)
+{
+    enum { N = 96, NHOSTS = 24 };
+    static const char *const names[] = {"ring", "ring_both", "hierarchical", "two_shot",
+                                        "doubling"};
+    char machines[N][8];
+    const char *list[N];
+    struct ko_costs costs = ko_default_costs;
+
+    (void)state;
+    costs.cores = 2;
+    for (int r = 0; r < N; r++) {
+        snprintf(machines[r], sizeof machines[r], "m%d", r % NHOSTS);
+        list[r] = machines[r];
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        double us[2];
+
+        for (int is_whole = 0; is_whole < 2; is_whole++) {
+            struct ko_simulation simulation = predicted_call(
+                predicted_text(KO_ALL_REDUCE, names[i]), N, N / NHOSTS, N * 50, &costs);
+            struct ko_hosts *hosts;
+
+            free((void *)(uintptr_t)simulation.call.hosts);
+            assert_int_equal(ko_layout_make(list, N, &hosts), 0);
+            hosts->has_windows = true;
+            simulation.call.hosts = hosts;
+            simulation.is_whole = is_whole;
+            us[is_whole] = predicted_us(&simulation, ko_simulate);
+        }
+        assert_close(us[0], us[1], 1e-9);
+    }
+}
 
 /* What a few ranks take tells what a thousand do. */
 static void few_tell_of_many(void **state)
@@ -152,6 +188,7 @@ static void what_is_too_large_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dealt_ranks_are_all_simulated),
         cmocka_unit_test(few_tell_of_many),
         cmocka_unit_test(few_tell_of_long_calls),
         cmocka_unit_test(few_tell_of_chains_of_ever_smaller_chunks),
