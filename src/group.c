@@ -246,9 +246,7 @@ void ko_group_costs(const kolo_group *group, struct ko_costs *costs)
 
 size_t ko_group_slice_bytes(const kolo_group *group)
 {
-    const uint32_t slot = group->endpoint->own.slice_bytes;
-
-    return group->hosts->has_windows ? slot : ko_message_bytes(slot);
+    return ko_layout_slice_bytes(group->hosts, group->endpoint->own.slice_bytes);
 }
 
 /* ---- questions --------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "layout.h"
 
 #include "status.h"
+#include "transport.h"
 
 #include <string.h>
 
@@ -76,4 +77,14 @@ int ko_layout_make(const char *const machines[], int n, struct ko_hosts **hosts)
 int ko_layout_even(int n, int per_host, struct ko_hosts **hosts)
 {
     return make(NULL, n, per_host, hosts);
+}
+
+size_t ko_layout_slice_bytes(const struct ko_hosts *hosts, uint32_t slot_bytes)
+{
+    const size_t message = ko_message_bytes(slot_bytes);
+    const int nranks = hosts->begins[hosts->n];
+
+    if (hosts->has_windows)
+        return slot_bytes;
+    return nranks == 2 ? message : message / 2;
 }

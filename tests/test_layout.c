@@ -66,12 +66,35 @@ static void every_rank_alone(void **state)
     free(hosts);
 }
 
+/* All ranks of a group cut alike. */
+static void slices_by_what_links_there_are(void **state)
+{
+    static const struct {
+        int n, per_host;
+        size_t nbytes;
+    } cases[] = {{2, 2, 4096},       {4, 2, 4096},       {3, 2, 4096},
+                 {2, 1, 32768 - 64}, {3, 1, 16384 - 32}, {8, 1, 16384 - 32}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ko_hosts *hosts;
+
+        assert_int_equal(ko_layout_even(cases[i].n, cases[i].per_host, &hosts), 0);
+        assert_int_equal(ko_layout_slice_bytes(hosts, 4096), cases[i].nbytes);
+        hosts->has_windows = false; /* as over tcp alone */
+        assert_int_equal(ko_layout_slice_bytes(hosts, 4096),
+                         cases[i].n == 2 ? 32768 - 64 : 16384 - 32);
+        free(hosts);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_host),
         cmocka_unit_test(hosts_of_unequal_size_in_any_order),
         cmocka_unit_test(every_rank_alone),
+        cmocka_unit_test(slices_by_what_links_there_are),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

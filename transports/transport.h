@@ -40,11 +40,12 @@
 enum { KO_ADDRESS_BYTES = 256, KO_CONTROL_BYTES = 640, KO_CARD_BYTES = 560 };
 
 /* Longest slice between ranks that share no memory: more than a slot holds, since each message
- * costs system calls. A little less than a whole number of packets of 64 KiB, so that the frame
- * does not begin another one: on loopback a short last packet costs as much as a long one. */
+ * costs system calls, and both ends the time to begin anew. A little less than a whole number of
+ * packets of 64 KiB, so that the frame does not begin another one: on loopback a short last packet
+ * costs as much as a long one. */
 static inline size_t ko_message_bytes(uint32_t slice_bytes)
 {
-    const size_t nbytes = 4 * (size_t)slice_bytes;
+    const size_t nbytes = 8 * (size_t)slice_bytes;
 
     return nbytes - nbytes / 512;
 }
@@ -70,7 +71,7 @@ struct ko_hello {
 };
 
 #define KO_HELLO_MAGIC 0x6f6c6f6bU /* "kolo" */
-#define KO_HELLO_VERSION 19U
+#define KO_HELLO_VERSION 20U
 
 enum ko_wire_state { KO_WIRE_OPENING, KO_WIRE_OPEN };
 

@@ -10,7 +10,6 @@
 #include "group_wishes.h"
 #include "layout.h"
 #include "status.h"
-#include "transport.h"
 #include "tuning.h"
 
 #include <math.h>
@@ -44,8 +43,8 @@ int ko_situation_read(const struct ko_hosts *hosts, struct ko_situation *situati
                                        .slice_bytes = (size_t)slice_bytes,
                                        .slots = (int)slots,
                                        .is_ordered = is_ordered != 0};
-    if (hosts && !hosts->has_windows)
-        situation->slice_bytes = ko_message_bytes((uint32_t)slice_bytes);
+    if (hosts)
+        situation->slice_bytes = ko_layout_slice_bytes(hosts, (uint32_t)slice_bytes);
     return err;
 }
 
