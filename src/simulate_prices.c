@@ -10,10 +10,9 @@
 
 #include <math.h>
 
-/* Costs were measured by calls of one kind, again and again; other calls, and slots of many links,
- * drive out of the caches as much as so much larger buffers would. Who comes back to a core finds
- * its own cache another's, too: that costs so much more, once what is touched fills it, and less of
- * less (found by measuring). */
+/* Costs were measured between two ranks; slots of further links drive out of the caches as much as
+ * so much larger buffers would. Who comes back to a core finds its own cache another's, too: that
+ * costs so much more, once what is touched fills it, and less of less (found by measuring). */
 static const double COLDER = 1.5, COLD_CHANGE = 4, OWN_CACHE = 1.2e6;
 
 /* Of several parts that are reduced at once, each after the first costs so much of a reduction of
@@ -71,7 +70,8 @@ static void find_reading(struct ko_prices *prices, const struct ko_reading_costs
 void ko_prices_find(struct ko_prices *prices, const struct ko_simulation *simulation)
 {
     const struct ko_costs *costs = simulation->costs;
-    const double footprint = COLDER * ko_simulate_footprint(simulation);
+    const double colder = simulation->call.n > 2 ? COLDER : 1;
+    const double footprint = colder * ko_simulate_footprint(simulation);
     const double slots =
         (double)simulation->call.slots * (double)(simulation->call.slice * simulation->element);
 
