@@ -165,10 +165,34 @@ static __attribute__((noinline)) void reduce_streaming(const verbs *v, void *sum
     ko_reduce_into(v->reduction, &sum, 1, of, true);
 }
 
-/* What the sender copies in meanwhile. */
+/* Of two; is_first: the own part is. */
+static inline __attribute__((always_inline)) void complete(const verbs *v, void *out,
+                                                           const void *own, const void *theirs,
+                                                           size_t count, bool is_streaming,
+                                                           bool is_first)
+{
+    const void *first = is_first ? own : theirs, *second = is_first ? theirs : own;
+
+    if (is_streaming)
+        reduce_streaming(v, out,
+                         &(struct ko_parts){(const void *[]){first, second}, 2, count, v->n});
+    else
+        v->reduction->last(out, first, second, count, v->n);
+}
+
+/* Whether a long slice is better added piece by piece: while its sender copies in what follows, or
+ * while the kernel receives it. */
+static inline bool comes_in_pieces(const verbs *v, const struct ko_link *link, size_t nbytes,
+                                   bool is_streaming)
+{
+    return link->inbox ? v->flow == KO_ADDED && !is_streaming
+                       : link->posts && link->wire->transport->landed && nbytes;
+}
+
 static __attribute__((noinline)) void complete_as_it_comes(verbs *v, struct ko_link *link,
                                                            const unsigned char *own,
-                                                           struct ko_part part, bool is_first)
+                                                           struct ko_part part, bool is_streaming,
+                                                           bool is_first)
 {
     const size_t nbytes = bytes_of(v, part);
     unsigned char *out = at(v, OUT, part);
@@ -178,12 +202,11 @@ static __attribute__((noinline)) void complete_as_it_comes(verbs *v, struct ko_l
     link->flow = v->flow;
     goes_on = expect(v, link, nbytes);
     for (size_t i = 0, n = 0; goes_on && i < nbytes; i += n) {
-        while (look_again(v, link->peer, NEED_REST, ko_window_peek_piece(link, i, &theirs, &n)))
+        while (look_again(v, link->peer, NEED_REST, link->ops->peek_piece(link, i, &theirs, &n)))
             ;
         goes_on = !v->status;
         if (goes_on)
-            v->reduction->last(out + i, is_first ? own + i : theirs, is_first ? theirs : own + i,
-                               n / v->element, v->n);
+            complete(v, out + i, own + i, theirs, n / v->element, is_streaming, is_first);
     }
     if (goes_on)
         release(link);
@@ -197,23 +220,17 @@ static inline __attribute__((always_inline)) void complete_with(verbs *v, int fr
 {
     struct ko_link *link = link_to(v, from);
     const size_t nbytes = bytes_of(v, part);
-    const void *theirs = link ? arrived_soon(v, link, nbytes) : NULL, *first, *second;
+    const void *theirs = link ? arrived_soon(v, link, nbytes) : NULL;
 
-    if (!theirs && link && v->flow == KO_ADDED && link->inbox && !is_streaming) {
-        complete_as_it_comes(v, link, own, part, is_first);
+    if (!theirs && link && comes_in_pieces(v, link, nbytes, is_streaming)) {
+        complete_as_it_comes(v, link, own, part, is_streaming, is_first);
         return;
     }
     if (!theirs && link)
         theirs = arrived_slowly(v, link, nbytes);
     if (!theirs)
         return;
-    first = is_first ? own : theirs;
-    second = is_first ? theirs : own;
-    if (is_streaming)
-        reduce_streaming(v, at(v, OUT, part),
-                         &(struct ko_parts){(const void *[]){first, second}, 2, part.count, v->n});
-    else
-        v->reduction->last(at(v, OUT, part), first, second, part.count, v->n);
+    complete(v, at(v, OUT, part), own, theirs, part.count, is_streaming, is_first);
     release(link);
 }
 
@@ -417,6 +434,14 @@ static void reduce_slices_out(const verbs *v, const struct slices *slices, struc
     ko_copy_streaming_end();
 }
 
+/* Whether nobody reads the other's slots, or writes into them. */
+static bool has_messages(const verbs *v, int peer)
+{
+    const struct ko_link *link = v->channel->ports[peer].link;
+
+    return link && link->posts;
+}
+
 static void tell_placed(verbs *v, struct ko_link *link, size_t nbytes)
 {
     while (look_again(v, link->peer, NEED_ROOM, ko_window_tell_placed(link, &v->stamp, nbytes)))
@@ -425,9 +450,14 @@ static void tell_placed(verbs *v, struct ko_link *link, size_t nbytes)
 
 KO_FN void reduce_for_all(verbs *v, struct ko_part part)
 {
+    const int peer = around(v->rank + 1, v->n);
     struct slices slices;
     bool is_out;
 
+    if (v->n == 2 && has_messages(v, peer)) {
+        recv_reduce_send_all(v, peer, peer, IN, part);
+        return;
+    }
     if (!hold(v, NULL, v->n, part, &slices))
         return;
     is_out = v->is_streaming && find_rooms(v, &slices, bytes_of(v, part), v->group->outs);

@@ -9,6 +9,7 @@
 #include "poller.h"
 #include "status.h"
 #include "stream.h"
+#include "window.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -543,6 +544,48 @@ static void split_anywhere(void **state)
         drip(*state, steps[i] < 7 ? 40 : i % 2 ? 13000 : 8191, steps[i]);
 }
 
+/* Whole lines of what has come may be looked at, each byte once, before the rest is there. */
+static void pieces_as_they_come(void **state)
+{
+    enum { NBYTES = 13001, STEP = 1000 };
+    struct suite *suite = *state;
+    const struct ko_frame frame = {.kind = KO_FRAME_DATA, .nbytes = NBYTES}, *seen;
+    const size_t head = ko_stream_head_bytes(NBYTES), end = head + NBYTES;
+    unsigned char *message = calloc(1, end);
+    size_t at = 0;
+    struct ko_link *link;
+    int fd;
+
+    suite_needs_dial(suite);
+    skip_windows(suite);
+    fd = dial(suite);
+    assert_int_equal(ko_link_create(1, 2, 65536, &link), KOLO_OK);
+    assert_int_equal(ko_link_open(link, open_bare(suite, fd, 65536)), KOLO_OK);
+    memcpy(message, &frame, sizeof frame);
+    suite_fill(message + head, NBYTES, 3);
+    for (size_t put_so_far = 0, n; put_so_far < end; put_so_far += n) {
+        const void *body;
+        size_t come, nbytes;
+
+        n = end - put_so_far < STEP ? end - put_so_far : STEP;
+        put(fd, message + put_so_far, n);
+        poll(&(struct pollfd){.fd = link->wire->fd, .events = POLLIN}, 1, 1000);
+        assert_int_equal(link->ops->next(link, &seen), KOLO_OK);
+        assert_int_equal(link->ops->peek_piece(link, at, &body, &nbytes), KOLO_OK);
+        assert_memory_equal(body, message + head + at, nbytes);
+        at += nbytes;
+        come = put_so_far + n - head;
+        assert_int_equal(at, come == NBYTES ? NBYTES : come / KO_LINE * KO_LINE);
+        if (at < NBYTES)
+            assert_int_equal(link->ops->peek_piece(link, at, &body, &nbytes), KO_AGAIN);
+    }
+    link->ops->release(link);
+    assert_int_equal(link->ops->next(link, &seen), KO_AGAIN);
+    ko_link_free(link);
+    close(fd);
+    free(message);
+}
+
 static void gone_mid_body(void **state)
 {
     struct suite *suite = *state;
@@ -587,5 +630,6 @@ const struct suite_case suite_loss_cases[] = {CASE(refused),
                                               CASE(wrong_version),
                                               CASE(bad_frames),
                                               CASE(split_anywhere),
+                                              CASE(pieces_as_they_come),
                                               CASE(gone_mid_body)};
 const size_t suite_nloss_cases = sizeof suite_loss_cases / sizeof *suite_loss_cases;

@@ -331,6 +331,11 @@ int ko_bundle_land(struct ko_bundle *bundle, void *to)
     return err == KO_AGAIN ? poll_all(bundle, err) : err;
 }
 
+size_t ko_bundle_landed(const struct ko_bundle *bundle)
+{
+    return bundle->streams[bundle->in]->body_done;
+}
+
 /* Short ones, after which nobody else has the turn. */
 bool ko_bundle_give(struct ko_bundle *bundle, const struct ko_frame *frame, const void *body,
                     struct ko_post *rest)

@@ -68,6 +68,7 @@ int ko_bundle_settle(struct ko_bundle *bundle);
 int ko_bundle_send(struct ko_bundle *bundle, struct ko_post *post);
 int ko_bundle_next(struct ko_bundle *bundle, size_t most, const struct ko_frame **frame);
 int ko_bundle_land(struct ko_bundle *bundle, void *to);
+size_t ko_bundle_landed(const struct ko_bundle *bundle);
 bool ko_bundle_give(struct ko_bundle *bundle, const struct ko_frame *frame, const void *body,
                     struct ko_post *rest);
 bool ko_bundle_take(struct ko_bundle *bundle, struct ko_message *message, void *to, int looks);

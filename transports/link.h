@@ -47,6 +47,9 @@ struct ko_link_ops {
     int (*next)(struct ko_link *link, const struct ko_frame **frame);
     /* The body of next's slice, where it lies; valid until release. */
     int (*peek)(struct ko_link *link, const void **body);
+    /* The same of a slice that comes in pieces, from `at` on, where one of them begins: *body, and
+     * *nbytes of it, which are all of the others' if at is 0. KO_AGAIN, KOLO_E_PROTOCOL. */
+    int (*peek_piece)(struct ko_link *link, size_t at, const void **body, size_t *nbytes);
     /* The body of next's slice, moved to `to`; releases it. KO_AGAIN: a part of it may lie there,
      * to be left as it is until the next call, with the same `to`. is_streaming: around the caches
      * where that is ours to choose (copy.h). */

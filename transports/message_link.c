@@ -6,6 +6,7 @@
 #include "link.h"
 
 #include "status.h"
+#include "window.h"
 
 int ko_message_link_start(struct ko_link *link)
 {
@@ -169,6 +170,23 @@ static int message_peek(struct ko_link *link, const void **body)
     return KOLO_OK;
 }
 
+/* Of what has come so far whole lines, which no element lies across. */
+static int message_peek_piece(struct ko_link *link, size_t at, const void **body, size_t *nbytes)
+{
+    const struct ko_transport *transport = link->wire->transport;
+    size_t come;
+    int err = message_peek(link, body);
+
+    if (err && (err != KO_AGAIN || !transport->landed))
+        return err;
+    come = err ? transport->landed(link->wire) / KO_LINE * KO_LINE : link->frame.nbytes;
+    if (err && come <= at)
+        return KO_AGAIN;
+    *body = link->in + at;
+    *nbytes = come - at;
+    return KOLO_OK;
+}
+
 static void message_release(struct ko_link *link)
 {
     link->is_landed = false;
@@ -234,6 +252,7 @@ const struct ko_link_ops ko_message_link_ops = {
     .post = message_post,
     .next = message_next,
     .peek = message_peek,
+    .peek_piece = message_peek_piece,
     .land = message_land,
     .release = message_release,
     .arm = message_arm,

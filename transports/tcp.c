@@ -300,6 +300,11 @@ static int tcp_land(struct ko_wire *base, void *to)
     return after(wire, ko_bundle_land(&wire->bundle, to));
 }
 
+static size_t tcp_landed(const struct ko_wire *wire)
+{
+    return ko_bundle_landed(&((const struct tcp_wire *)wire)->bundle);
+}
+
 static bool tcp_give(struct ko_wire *base, const struct ko_frame *frame, const void *body,
                      struct ko_post *rest)
 {
@@ -334,6 +339,7 @@ const struct ko_transport ko_transport_tcp = {
     .send = tcp_send,
     .next = tcp_next,
     .land = tcp_land,
+    .landed = tcp_landed,
     .give = tcp_give,
     .take = tcp_take,
     .deliver = tcp_deliver,

@@ -170,8 +170,10 @@ struct ko_transport {
      * ko_message_bytes(slice_bytes) and KO_CONTROL_BYTES. */
     int (*next)(struct ko_wire *wire, const struct ko_frame **frame);
 
-    /* Moves the body of next's message to `to`, which is the same at each call until KOLO_OK. */
+    /* Moves the body of next's message to `to`, which is the same at each call until KOLO_OK.
+     * landed: bytes of it that lie there so far; NULL: nobody knows before all do. */
     int (*land)(struct ko_wire *wire, void *to);
+    size_t (*landed)(const struct ko_wire *wire);
 
     /* Short messages between two ranks that wait for each other, without all that a longer wait
      * would need; NULL, both, for transports that cannot. give: sends one if it leaves at once,

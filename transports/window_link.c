@@ -478,6 +478,7 @@ const struct ko_link_ops ko_window_link_ops = {
     .post = window_post,
     .next = window_next,
     .peek = window_peek,
+    .peek_piece = ko_window_peek_piece,
     .land = window_land,
     .release = window_release,
     .arm = window_arm,
