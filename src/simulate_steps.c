@@ -16,6 +16,9 @@
 /* So many of the last lists are looked at for one that is the same. */
 enum { RECENT = 4096 };
 
+/* Bytes of one copy. */
+enum { MOST_COPIED = 1 << 30 };
+
 static const uint32_t NONE = UINT32_MAX;
 
 /* Of a wire, at one of its two ranks. */
@@ -270,6 +273,20 @@ static bool is_near(const struct writer *w, const struct ko_paper_action *action
     return w->has_last && (is_at(action, &w->last_read) || is_at(action, &w->last_written));
 }
 
+/* Of any length: of what no step can have there are several. */
+static int add_copy(struct writer *w, size_t nbytes)
+{
+    int err;
+
+    do {
+        const size_t part = nbytes < MOST_COPIED ? nbytes : MOST_COPIED;
+
+        err = add_step(w, (struct ko_step){.kind = KO_STEP_COPY, .nbytes = (uint32_t)part});
+        nbytes -= part;
+    } while (nbytes && !err);
+    return err;
+}
+
 static int add_action(struct writer *w, const struct ko_paper_action *action, const int *ranks)
 {
     int err;
@@ -293,8 +310,7 @@ static int add_action(struct writer *w, const struct ko_paper_action *action, co
         err = add_listed(w, action, ranks);
         return err ? err : add_send(w, KO_STEP_PASS, action);
     default:
-        return add_step(w, (struct ko_step){.kind = KO_STEP_COPY,
-                                            .nbytes = (uint32_t)(action->part.count * w->element)});
+        return add_copy(w, action->part.count * w->element);
     }
 }
 

@@ -289,6 +289,22 @@ static void a_root_copies_alone(void **state)
     assert_close(predict(KO_ALL_GATHER, "direct", 2, 2, COUNT, &costs), 3 * block, 1e-9);
 }
 
+/* A block is copied at once, of whatever length: here of more bytes than 32 bits hold. */
+static void copies_are_of_any_length(void **state)
+{
+    const size_t nbytes = (size_t)5 << 30;
+    struct ko_costs costs = free_costs();
+    struct ko_simulation of_large_slices =
+        predicted_call(predicted_text(KO_ALL_TO_ALL, "pairwise"), 2, 2, nbytes, &costs);
+
+    (void)state;
+    for (int i = 0; i < KO_FOOTPRINTS; i++)
+        costs.copy_byte[i] = 1e-6;
+    of_large_slices.element = 1;
+    of_large_slices.call.slice = 16 << 20;
+    assert_close(predicted_us(&of_large_slices, ko_simulate), (double)nbytes * 1e-6, 1e-9);
+}
+
 /* Two ranks of one core take turns. */
 static void cores_are_shared(void **state)
 {
@@ -564,6 +580,7 @@ int main(void)
         cmocka_unit_test(the_footprint_is_that_of_all_buffers),
         cmocka_unit_test(what_was_touched_last_is_near),
         cmocka_unit_test(a_root_copies_alone),
+        cmocka_unit_test(copies_are_of_any_length),
         cmocka_unit_test(cores_are_shared),
         cmocka_unit_test(what_stays_on_a_core_is_copied),
         cmocka_unit_test(who_only_receives_has_a_cost_of_its_own),
