@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { MOST = 40000 };
+enum { MOST = 40000, MOST_RANKS = 16 };
 
 /* What is reduced, and how. */
 struct kind {
@@ -191,6 +191,7 @@ static void expect(int n)
 struct buffers {
     unsigned char in[MOST * sizeof(double)], out[MOST * sizeof(double)];
     const unsigned char *expected;
+    size_t counts[MOST_RANKS]; /* of blocks */
 };
 
 static int check(const char *what, const struct kind *kind, const struct buffers *buffers,
@@ -226,6 +227,43 @@ static int reduce_all_ways(kolo_group *group, const struct kind *kind, struct bu
     return failed ? failed : check("reduce_scatter", kind, buffers, (size_t)rank * share, share);
 }
 
+/* A block for each rank but the last, which has the rest. */
+static int reduce_blocks(kolo_group *group, const struct kind *kind, struct buffers *buffers,
+                         kolo_op op, size_t count)
+{
+    const size_t n = (size_t)kolo_group_size(group), rank = (size_t)kolo_group_rank(group);
+    const size_t each = count / (2 * n);
+    const kolo_blocks blocks = {.counts = buffers->counts};
+
+    for (size_t r = 0; r < n; r++)
+        buffers->counts[r] = r < n - 1 ? each : count - (n - 1) * each;
+    if (kolo_reduce_scatter_v(group, buffers->in, &blocks, buffers->out, kind->dtype, op))
+        return ranks_fail("reduce_scatter_v");
+    return check("reduce_scatter_v", kind, buffers, rank * each, buffers->counts[rank]);
+}
+
+/* Short ones, which travel together, and the rest; asynchronously. */
+static int reduce_tensors(kolo_group *group, const struct kind *kind, struct buffers *buffers,
+                          kolo_op op, size_t count)
+{
+    const size_t nbytes = kolo_dtype_size(kind->dtype), few = count / 8;
+    const size_t counts[] = {few, few, count - 2 * few};
+    kolo_tensor tensors[3];
+    kolo_work *work;
+    size_t at = 0;
+    int err;
+
+    for (int t = 0; t < 3; at += counts[t++] * nbytes)
+        tensors[t] = (kolo_tensor){buffers->in + at, buffers->out + at, counts[t]};
+    err = kolo_all_reduce_coalesced_async(group, tensors, 3, kind->dtype, op, &work);
+    if (!err)
+        err = kolo_work_wait(work, -1);
+    if (err)
+        return ranks_fail("all_reduce_coalesced_async");
+    kolo_work_free(work);
+    return check("all_reduce_coalesced", kind, buffers, 0, count);
+}
+
 static int reduce_all_counts(kolo_group *group, const struct kind *kind, struct buffers *buffers)
 {
     static const size_t counts[] = {1, 10, 2049, MOST};
@@ -239,7 +277,9 @@ static int reduce_all_counts(kolo_group *group, const struct kind *kind, struct 
         store(kind->dtype, buffers->in, i,
               summand(&(struct kind){kind->dtype, kind->op, false}, n, rank, i));
     for (size_t i = 0; i < sizeof counts / sizeof *counts && !failed; i++)
-        failed = reduce_all_ways(group, kind, buffers, op, counts[i]);
+        failed = reduce_all_ways(group, kind, buffers, op, counts[i]) ||
+                 reduce_blocks(group, kind, buffers, op, counts[i]) ||
+                 reduce_tensors(group, kind, buffers, op, counts[i]);
     if (kind->is_scaled)
         (void)kolo_op_free(group, op);
     return failed;
@@ -302,21 +342,32 @@ static void processes_share_memory_in_order(void **state)
         ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 4}, reduce_all_kinds, NULL), 0);
 }
 
-/* Every rank says that it sits on one of two hosts. */
-static int settle(int rank, void *argument)
+/* Every rank says that it sits on one of two hosts, or of three, one of which has a single rank. */
+static int settle_on_two(int rank, void *argument)
 {
     (void)argument;
     return setenv("KOLO_HOST", rank % 3 ? "north" : "south", 1);
 }
 
+static int settle_on_three(int rank, void *argument)
+{
+    static const char *const hosts[] = {"north", "south", "east"};
+
+    (void)argument;
+    return setenv("KOLO_HOST", hosts[rank * 2 / 3 % 3], 1);
+}
+
 static void hosts_do_not_matter(void **state)
 {
+    struct ranks ranks = {.kind = RANKS_PROCESSES, .n = 5, .settle = settle_on_two};
+
     (void)state;
     expect(5);
     set_variables("shm,tcp", "");
-    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 5, .settle = settle},
-                               reduce_all_kinds, NULL),
-                     0);
+    assert_int_equal(ranks_run(&ranks, reduce_all_kinds, NULL), 0);
+    ranks.settle = settle_on_three;
+    set_variables("shm,tcp", "hierarchical");
+    assert_int_equal(ranks_run(&ranks, reduce_all_kinds, NULL), 0);
 }
 
 int main(void)
