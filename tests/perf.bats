@@ -443,6 +443,11 @@ END
     [ "$(grep -c 'kolo INFO all_reduce of 2^10 bytes' <<<"$output")" -eq 2 ] # once on each rank
     KOLO_DEBUG=info run -0 "$PERF" gather_v -N 2 -b 1K -e 1K -n 1
     [[ "$output" == *" of lengths that not all ranks know goes by "* && "$output" != *"2^64"* ]]
+    # of blocks that all ranks know the longest counts: of 1024 elements of two ranks it has 768
+    for one in all_gather_v reduce_scatter_v; do
+        KOLO_DEBUG=info run -0 "$PERF" $one -N 2 -b 4K -e 4K -n 1
+        [[ "$output" == *"INFO $one of 2^11 bytes and more goes by "* ]] || { echo "$output"; return 1; }
+    done
     KOLO_DEBUG=info run -0 "$PERF" barrier -N 2 -n 1
     [[ "$output" == *"INFO barrier goes by "* ]]
     KOLO_DEBUG=info KOLO_ALGO=ring KOLO_DETERMINISTIC=1 run -0 "$PERF" all_reduce -N 2 -b 1K -e 1K -n 1

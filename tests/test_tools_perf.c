@@ -3,6 +3,7 @@
  * What kolo-perf measures and checks; its table of operations, against kolo.h's rules for buffers;
  * its options.
  */
+#include "clock.h"
 #include "ranks.h"
 #include "tools/options.h"
 #include "tools/perf.h"
@@ -258,6 +259,26 @@ static void test_bandwidths_of_a_time(void **state)
     free(figures->samples);
 }
 
+/* 64 messages are one operation, of which each message has its part of the time: all samples
+ * together are no longer than what there was. */
+static void test_each_message_has_its_part_of_the_time(void **state)
+{
+    enum { MESSAGES = 64, SAMPLES = 400 };
+    struct joint joint = {.row = find_case("one_way"),
+                          .options = {.nsamples = SAMPLES, .check = 1, .percentiles = true}};
+    const struct ranks ranks = {.kind = RANKS_THREADS, .n = 2};
+    const int64_t began_ns = ko_now_ns();
+    double us = 0;
+
+    (void)state;
+    assert_int_equal(ranks_run(&ranks, measure_jointly, &joint), 0);
+    for (int i = 0; i < SAMPLES; i++)
+        us += joint.figures.samples[i];
+    assert_true(us * MESSAGES <= (double)(ko_now_ns() - began_ns) / 1000);
+    assert_true(joint.figures.stats.median > 0);
+    free(joint.figures.samples);
+}
+
 static void test_bandwidth_factors(void **state)
 {
     static const struct {
@@ -474,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_failures_are_passed_on),
         cmocka_unit_test(test_all_ranks_count),
         cmocka_unit_test(test_bandwidths_of_a_time),
+        cmocka_unit_test(test_each_message_has_its_part_of_the_time),
         cmocka_unit_test(test_bandwidth_factors),
         cmocka_unit_test(test_sizes_are_of_the_larger_buffer),
         cmocka_unit_test(test_in_place_is_where_kolo_allows_it),

@@ -85,6 +85,17 @@ static void test_few_samples_and_zeros_decide_nothing(void **state)
     assert_int_equal(ko_perf_judge(&ratio, 0.05), KO_PERF_UNKNOWN);
 }
 
+/* Six samples, one of which is 3: of six that are drawn of them three or more are 3 in 6 % of all
+ * cases, and more than three in less than 1. The median of three and three lies between. */
+static void test_medians_that_are_drawn_lie_between(void **state)
+{
+    static const double now[] = {1, 1, 1, 1, 1, 3}, base[] = {1, 1, 1, 1, 1, 1};
+    const struct ko_perf_ratio ratio = ko_perf_ratio_of(now, 6, base, 6);
+
+    (void)state;
+    assert_true(ratio.value == 1 && ratio.low == 1 && ratio.high == 2);
+}
+
 /* Both sets are of one distribution: most intervals hold 1. */
 static void test_intervals_hold_what_they_promise(void **state)
 {
@@ -217,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_summary_of_known_samples),
         cmocka_unit_test(test_intervals_and_verdicts),
         cmocka_unit_test(test_few_samples_and_zeros_decide_nothing),
+        cmocka_unit_test(test_medians_that_are_drawn_lie_between),
         cmocka_unit_test(test_intervals_hold_what_they_promise),
         cmocka_unit_test(test_reports_add_up),
         cmocka_unit_test(test_what_is_written_can_be_read),
