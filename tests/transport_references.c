@@ -4,6 +4,7 @@
  */
 #include "transport_suite.h"
 
+#include "clock.h"
 #include "memory.h"
 #include "shmem.h"
 #include "socket.h"
@@ -80,11 +81,14 @@ static const void *peek(struct ko_link *link, size_t nbytes)
     const struct ko_frame *frame;
     struct ko_notice notice;
     const void *body;
+    const ko_deadline deadline = ko_deadline_in(20000);
 
     assert_int_equal(link->ops->next(link, &frame), KOLO_OK);
     assert_int_equal(frame->nbytes, nbytes);
-    while (link->ops->peek(link, &body) == KO_AGAIN)
+    while (link->ops->peek(link, &body) == KO_AGAIN) {
         assert_int_equal(ko_link_hear(link, &notice), KO_AGAIN);
+        assert_false(ko_deadline_passed(&deadline));
+    }
     return body;
 }
 
@@ -152,6 +156,38 @@ static void written_in_place(void **state)
     assert_int_equal(from->nlent, 0);
     suite_free_links(&links);
     assert_int_equal(kolo_mem_free(room), KOLO_OK);
+}
+
+/* A number of memory that was freed is not another's before the last slice there was released: who
+ * has not taken that yet would look for it in the other's. */
+static void numbers_wait_for_slices(void **state)
+{
+    const struct ko_stamp stamp = {.seq = 1};
+    const struct links links = suite_open_links(*state, 8192);
+    struct ko_link *from = links.from, *to = links.to;
+    void *memory[KO_ANNOUNCED + 2];
+
+    for (size_t i = 0; i < KO_ANNOUNCED + 2; i++) {
+        const bool is_due = i != KO_ANNOUNCED; /* there is no number for one more than all */
+
+        assert_int_equal(kolo_mem_alloc(8192, &memory[i]), KOLO_OK);
+        assert_int_equal(from->ops->post(from, &stamp, memory[i], 8192), KOLO_OK);
+        if (i == KO_ANNOUNCED - 1 && kolo_mem_free(memory[i]))
+            fail();
+        if (i == KO_ANNOUNCED - 1)
+            continue;            /* not released yet */
+        if (i == KO_ANNOUNCED) { /* the one before first */
+            (void)peek(to, 8192);
+            to->ops->release(to);
+        }
+        assert_int_equal(peek(to, 8192) == memory[i], is_due && to != from);
+        to->ops->release(to);
+        assert_int_equal(ko_link_is_flushed(from), KOLO_OK);
+    }
+    suite_free_links(&links);
+    for (size_t i = 0; i < KO_ANNOUNCED + 2; i++)
+        if (i != KO_ANNOUNCED - 1)
+            assert_int_equal(kolo_mem_free(memory[i]), KOLO_OK);
 }
 
 static int refer_to_lent(const struct puppet *puppet, struct ko_reference reference,
@@ -274,7 +310,7 @@ static void hostile_announcements(void **state)
         "references: " #name, name \
     }
 const struct suite_case suite_reference_cases[] = {
-    CASE(read_in_place), CASE(written_in_place),      CASE(hostile_references),
-    CASE(hostile_loans), CASE(hostile_announcements),
+    CASE(read_in_place),      CASE(written_in_place), CASE(numbers_wait_for_slices),
+    CASE(hostile_references), CASE(hostile_loans),    CASE(hostile_announcements),
 };
 const size_t suite_nreference_cases = sizeof suite_reference_cases / sizeof *suite_reference_cases;

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 enum { PAGE = 4096, PAGES = 16, SLICE = PAGES * PAGE };
@@ -112,6 +113,26 @@ static void who_waits_writes_what_is_on_offer(void **state)
     assert_int_equal(ko_link_is_flushed(helper.puppet.link), KO_AGAIN); /* as who waits asks */
     expect_written(&helper, 0, 5);
     close_helper(&helper);
+}
+
+/* Who frees a link takes what it has left out of its peer's reach, but not what is there already.
+ */
+static void who_ends_withdraws_what_is_left(void **state)
+{
+    struct suite *suite = *state;
+    struct helper helper = open_helper(suite);
+    const size_t nbytes = ko_window_front(2);
+    struct ko_window *window; /* which stays */
+
+    window = mremap(helper.window, 0, nbytes, MREMAP_MAYMOVE);
+    assert_ptr_not_equal(window, MAP_FAILED);
+    assert_int_equal(ko_window_slot(window, 0)->foreign.state, KO_FOREIGN_FREE);
+    assert_int_equal(ko_window_slot(window, 1)->foreign.state, KO_FOREIGN_FREE);
+    ko_store_release(&ko_window_slot(window, 0)->foreign.state, KO_FOREIGN_MOVED);
+    close_helper(&helper);
+    assert_int_equal(ko_window_slot(window, 0)->foreign.state, KO_FOREIGN_MOVED);
+    assert_int_equal(ko_window_slot(window, 1)->foreign.state, KO_FOREIGN_WITHDRAWN);
+    munmap(window, nbytes);
 }
 
 /* The peer is done with a slice, and has come to the next, before its sender comes to help. */
@@ -351,6 +372,7 @@ static void only_who_is_idle_is_asked(void **state)
     }
 const struct suite_case suite_share_cases[] = {
     CASE(who_waits_writes_what_is_on_offer),
+    CASE(who_ends_withdraws_what_is_left),
     CASE(another_offer_is_left_alone),
     CASE(what_cannot_be_written_is_given_back),
     CASE(hostile_offers),
