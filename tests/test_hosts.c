@@ -7,6 +7,7 @@
 #include "folder.h"
 #include "networks.h"
 #include "ranks.h"
+#include "transport.h"
 #include "tuning.h"
 
 #include <setjmp.h>
@@ -242,6 +243,37 @@ static void every_collective_over_named_hosts(void **state)
     }
 }
 
+/* Where some rank of a host could share memory with another. */
+struct lengths {
+    struct shape shape;
+    bool are_of_slots;
+};
+
+static int look_at_slices(kolo_group *group, void *argument)
+{
+    const struct lengths *lengths = argument;
+    const uint32_t slot = group->endpoint->own.slice_bytes;
+    const size_t want = lengths->are_of_slots ? slot : ko_message_bytes(slot);
+    int err = kolo_barrier(group);
+
+    return !err && ko_group_slice_bytes(group) == want ? 0 : ranks_fail("not %zu bytes", want);
+}
+
+/* Slices of which none goes through a slot may be longer. */
+static void slices_are_as_long_as_all_links_allow(void **state)
+{
+    static const struct lengths all[] = {{{2, 2, {0, 1}}, false}, {{3, 2, {0, 1, 0}}, true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct lengths lengths = all[i];
+        const struct ranks ranks = {
+            .kind = RANKS_PROCESSES, .n = lengths.shape.n, .settle = settle_by_name};
+
+        assert_int_equal(ranks_run(&ranks, look_at_slices, &lengths), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +282,7 @@ int main(void)
         cmocka_unit_test(what_is_chosen_spares_a_slow_wire),
         cmocka_unit_test(a_ring_among_hosts_wastes),
         cmocka_unit_test(every_collective_over_named_hosts),
+        cmocka_unit_test(slices_are_as_long_as_all_links_allow),
     };
 
     setenv("KOLO_DEBUG", "WARN", 1);
