@@ -124,6 +124,18 @@ static void early_overwrite(verbs *v)
     reduce_from(v, NULL, v->n, all, all, true);
 }
 
+/* The own part is overwritten when rank 0 has it, as it happens; but no message tells of that: in
+ * place only. */
+static void unsure_overwrite(verbs *v)
+{
+    const struct ko_part all = {0, v->count};
+
+    if (v->rank > 0)
+        send(v, v->rank - 1, IN, all);
+    if (v->rank < 2)
+        recv(v, v->rank + 1, all);
+}
+
 /* What others are to write is written here as well. */
 static void written_while_lent(verbs *v)
 {
@@ -418,6 +430,8 @@ static void every_mutant_is_caught(void **state)
         {"swapped order", KO_ALL_REDUCE, swapped_order, 3, 3, 2, false, "a deadlock"},
         {"one slot", KO_ALL_REDUCE, sound_ring, 4, 8, 1, false, "a deadlock"},
         {"early overwrite", KO_ALL_REDUCE, early_overwrite, 4, 2, 2, true, "was lent"},
+        {"unsure overwrite", KO_ALL_REDUCE, unsure_overwrite, 3, 2, 2, true,
+         "lent to rank 0, which may not have received"},
         {"written while lent", KO_ALL_REDUCE, written_while_lent, 3, 6, 2, false, "was lent"},
         {"order of adding", KO_ALL_REDUCE, own_order, 3, 2, 2, false, "in another order"},
         {"too long", KO_BROADCAST, too_long, 2, 8, 2, false, "more than a slice"},
