@@ -509,6 +509,41 @@ static void the_loss_of_one_is_the_loss_of_all(void **state)
     }
 }
 
+/* Whoever has hung up takes nothing more, also by connections whose end nobody has read: the
+ * second, which has the turn here after a whole slice, is reset with a message on its way. */
+static void nothing_is_delivered_to_whoever_hung_up(void **state)
+{
+    static unsigned char body[SLICE], got[SLICE];
+    struct ends ends = open_ends("2", "2");
+    struct ko_post posts[2];
+    ko_deadline deadline = ko_deadline_in(LIMIT_MS);
+    const struct ko_frame *frame;
+    int err;
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        posts[i] =
+            (struct ko_post){.frame = {.kind = KO_FRAME_DATA, .nbytes = SLICE}, .body = body};
+    assert_int_equal(tcp->send(ends.from, &posts[0]), KOLO_OK);
+    do {
+        assert_false(ko_deadline_passed(&deadline));
+        assert_int_equal(tcp->drive(ends.from), KOLO_OK);
+        err = tcp->next(ends.to, &frame);
+        if (!err)
+            err = tcp->land(ends.to, got);
+    } while (err == KO_AGAIN);
+    assert_int_equal(err, KOLO_OK);
+    tcp->hangup(ends.to);
+    assert_int_equal(tcp->send(ends.from, &posts[1]), KOLO_OK);
+    while (tcp->next(ends.from, &frame) == KO_AGAIN)
+        assert_false(ko_deadline_passed(&deadline));
+    while (tcp->deliver(ends.from) == KO_AGAIN)
+        assert_false(ko_deadline_passed(&deadline));
+    tcp->hangup(ends.from);
+    tcp->close(ends.left);
+    tcp->close(ends.right);
+}
+
 /* ---- as groups use them ------------------------------------------------------------------- */
 
 enum { COUNT = 700001 };
@@ -567,6 +602,7 @@ int main(void)
         cmocka_unit_test(gone_before_all_came),
         cmocka_unit_test(bad_answers),
         cmocka_unit_test(the_loss_of_one_is_the_loss_of_all),
+        cmocka_unit_test(nothing_is_delivered_to_whoever_hung_up),
         cmocka_unit_test(groups_use_them),
     };
 

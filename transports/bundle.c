@@ -365,11 +365,24 @@ int ko_bundle_drive(struct ko_bundle *bundle)
     return poll_all(bundle, err);
 }
 
+/* Who has closed one has closed all, and takes nothing of the others, whose ends need not have been
+ * read here. */
+static bool has_gone(const struct ko_bundle *bundle)
+{
+    for (int i = 0; i < bundle->n; i++) {
+        if (bundle->streams[i]->is_in_ended || bundle->streams[i]->is_out_broken)
+            return true;
+    }
+    return false;
+}
+
 /* All are written to before one is waited for: the other end reads them by turns. */
 int ko_bundle_deliver(struct ko_bundle *bundle)
 {
     int err = ko_bundle_drive(bundle);
 
+    if (has_gone(bundle))
+        return err;
     for (int i = 0; i < bundle->n && !err; i++)
         err = ko_stream_has_delivered(bundle->streams[i]) ? KOLO_OK : KO_AGAIN;
     return err;
