@@ -118,7 +118,7 @@ static void close_ends(struct ends *ends)
 /* Connected TCP sockets of this process, at most cap. */
 static int list_sockets(int *fds, int cap)
 {
-    struct sockaddr_in peer;
+    struct sockaddr_in peer = {.sin_family = AF_UNSPEC};
     int n = 0;
 
     for (int fd = 3; fd < MOST_FD && n < cap; fd++) {
