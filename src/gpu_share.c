@@ -275,13 +275,16 @@ static struct ko_gpu_pieces *export_pieces(struct ko_gpu_share *share, uint64_t 
 }
 
 /* With the context: how others may reach an allocation that has not been described before, as far
- * as nbytes. NULL: there is no memory. */
-static struct known *export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_place *place)
+ * as nbytes. *known: NULL for several pieces that only ranks of this process reach: which they are
+ * is not kept, so that they are described anew each time. */
+static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_place *place,
+                  struct known **known_out)
 {
     struct ko_gpu_pieces *pieces = NULL;
     struct ko_gpu_span *span = NULL;
     struct known *known;
 
+    *known_out = NULL;
     place->kind = KO_GPU_PRIVATE;
     if (share->has_legacy && !share->cuda->ipc_export(&place->handle, place->base))
         place->kind = KO_GPU_LEGACY;
@@ -289,30 +292,24 @@ static struct known *export(struct ko_gpu_share *share, uint64_t nbytes, struct 
         pieces = export_pieces(share, nbytes, place, &span);
     if (place->kind == KO_GPU_PRIVATE)
         tell_private(share);
+    if (place->kind == KO_GPU_PRIVATE && place->nbytes < nbytes) {
+        place->nbytes = nbytes;
+        return KOLO_OK;
+    }
     known = ko_known_enter(&share->mine, place);
     if (!known) {
         ko_gpu_pieces_free(pieces);
         free(span);
-        return NULL;
+        return KOLO_E_NOMEM;
     }
     known->pieces = pieces;
     known->span = span;
-    return known;
+    *known_out = known;
+    return KOLO_OK;
 }
 
-/* With the context, for a buffer of which the driver has been asked. */
-static int describe(struct ko_gpu_share *share, uint32_t to, size_t nbytes,
-                    struct ko_gpu_place *place)
+static void refer_to(struct known *known, uint32_t to, ko_cu_ptr at, struct ko_gpu_place *place)
 {
-    const ko_cu_ptr at = place->base + place->offset;
-    struct known *known = ko_known_find(share->mine, place->id, place->offset + nbytes);
-
-    if (!known)
-        known = find_span(share, at, nbytes);
-    if (!known)
-        known = export(share, place->offset + nbytes, place);
-    if (!known)
-        return KOLO_E_NOMEM;
     place->id = known->id;
     place->offset = at - known->base;
     place->base = known->base;
@@ -322,6 +319,25 @@ static int describe(struct ko_gpu_share *share, uint32_t to, size_t nbytes,
         place->handle = known->handle;
     place->is_new = (known->holders & to) != to;
     known->holders |= to;
+}
+
+/* With the context, for a buffer of which the driver has been asked. */
+static int describe(struct ko_gpu_share *share, uint32_t to, size_t nbytes,
+                    struct ko_gpu_place *place)
+{
+    const ko_cu_ptr at = place->base + place->offset;
+    struct known *known = ko_known_find(share->mine, place->id, place->offset + nbytes);
+    int err = KOLO_OK;
+
+    if (!known)
+        known = find_span(share, at, nbytes);
+    if (!known)
+        err = export(share, place->offset + nbytes, place, &known);
+    if (err)
+        return err;
+    place->is_new = 1;
+    if (known)
+        refer_to(known, to, at, place);
     if (place->is_new)
         tell_gone(share, to, place);
     return KOLO_OK;
@@ -399,7 +415,7 @@ ko_cu_result ko_gpu_share_allow(const struct ko_cuda *cuda, const struct ko_gpu_
 /* With the context. Of what the driver says nothing, the other rank's word has to do. */
 static int check_length(const struct ko_cuda *cuda, ko_cu_ptr at, const struct ko_gpu_place *place)
 {
-    const uint64_t known = ko_cuda_length_at(cuda, at, place->nbytes, place->kind == KO_GPU_PIECES);
+    const uint64_t known = ko_cuda_length_at(cuda, at, place->nbytes, place->kind != KO_GPU_LEGACY);
 
     if (!known || known >= place->nbytes)
         return KOLO_OK;
@@ -457,6 +473,12 @@ static void open_place(struct ko_gpu_share *share, int rank, struct known *known
                rank, known->is_put_off ? " yet" : "", kolo_last_error());
 }
 
+/* What only this process reaches may have got other pieces, to which its GPUs are to be let. */
+static bool is_to_be_opened(const struct known *known, const struct ko_gpu_place *place)
+{
+    return !known || (place->is_new && place->kind == KO_GPU_PRIVATE);
+}
+
 bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_gpu_place *place)
 {
     struct known *known = ko_known_find(share->ranks[rank].known, place->id, place->nbytes);
@@ -465,9 +487,11 @@ bool ko_gpu_share_reaches(struct ko_gpu_share *share, int rank, const struct ko_
         return true;
     if (place->kind == KO_GPU_HOST || ko_gpu_place_is_odd(place))
         return false;
-    if (!known && !ko_gpu_enter(share->gpu)) {
-        ko_known_drop_older(share, &share->ranks[rank].known, place);
-        known = ko_known_enter(&share->ranks[rank].known, place);
+    if (is_to_be_opened(known, place) && !ko_gpu_enter(share->gpu)) {
+        if (!known) {
+            ko_known_drop_older(share, &share->ranks[rank].known, place);
+            known = ko_known_enter(&share->ranks[rank].known, place);
+        }
         if (known)
             open_place(share, rank, known, place);
         ko_gpu_leave(share->gpu);

@@ -9,6 +9,7 @@
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
+#include "gpu_share_parts.h"
 #include "group.h"
 #include "ranks.h"
 #include "sanitized.h"
@@ -296,11 +297,21 @@ static void buffers_that_begin_in_one_piece(void **state)
 
 /* ---- what cannot be handed over -------------------------------------------------------------- */
 
-/* One piece more than can be handed over; then fewer, one of which its owner keeps. */
+static int count_known(const struct known *known)
+{
+    int n = 0;
+
+    for (; known; known = known->next)
+        n++;
+    return n;
+}
+
+/* One piece more than can be handed over; then fewer, one of which its owner keeps. No call leaves
+ * more behind than the same one before. */
 static int have_odd_pieces(kolo_group *group, void *unused)
 {
     enum { TOO_MANY = 257, FEW = 5 };
-    int failed = gpu_rank_enter(group);
+    int failed = gpu_rank_enter(group), nknown = 0;
     const ko_cu_ptr many = reserve(TOO_MANY * PIECE), mixed = reserve(FEW * PIECE);
 
     (void)unused;
@@ -308,12 +319,17 @@ static int have_odd_pieces(kolo_group *group, void *unused)
     map(mixed, 0, 2);
     gpu_rank_map(mixed + 2 * PIECE, PIECE, 1, 0);
     map(mixed, 3, FEW);
-    for (int i = 0; i < 2 && !failed; i++)
+    for (int i = 0; i < 2 && !failed; i++) {
         failed = reduce_directly(group, many, (size_t)TOO_MANY * PIECE) ||
                  reduce_directly(group, many, 2 * PIECE) ||
                  reduce_directly(group, mixed, FEW * PIECE) ||
                  reduce_directly(group, mixed, 2 * PIECE) ||
                  reduce_directly(group, mixed + 2 * PIECE, PIECE);
+        if (i && !failed && count_known(group->share->mine) > nknown)
+            failed = ranks_fail("%d allocations are known after %d",
+                                count_known(group->share->mine), nknown);
+        nknown = count_known(group->share->mine);
+    }
     return gpu_rank_leave(failed);
 }
 
@@ -457,15 +473,40 @@ static void graphs_by_descriptors(void **state)
     }
 }
 
+/* The second of two pieces goes, and another one comes. */
+static int replace(kolo_group *group, void *unused)
+{
+    int failed = gpu_rank_enter(group);
+    const ko_cu_ptr base = reserve(2 * PIECE);
+
+    (void)unused;
+    map(base, 0, 1);
+    for (int i = 0; i < 4 && !failed; i++) {
+        map(base, 1, 2);
+        failed = reduce(group, base, 2 * PIECE);
+        unmap(base, 1, 2);
+    }
+    return gpu_rank_leave(failed);
+}
+
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
 static void among_threads(void **state)
 {
+    static const char *const ways[] = {"all", "legacy", "off"};
+
     (void)state;
     for (int n = 1; n <= PIECES; n += n < 3 ? 1 : 5) {
-        run(RANKS_THREADS, n, grow);
         run(RANKS_THREADS, n, in_place);
         run(RANKS_THREADS, n, side_by_side);
     }
+    for (int i = 0; i < 3; i++) { /* which are for other processes */
+        setenv("KOLO_CUDA_IPC", ways[i], 1);
+        for (int n = 1; n <= PIECES; n += n < 3 ? 1 : 5)
+            run(RANKS_THREADS, n, grow);
+        run(RANKS_THREADS, 4, replace); /* of which two have one GPU: kernels do not push */
+    }
+    unsetenv("KOLO_CUDA_IPC");
+    run(RANKS_THREADS, 4, have_odd_pieces);
 }
 
 /* Rank 1 is killed when rank 0 is about to hand over what names its memory. */
