@@ -20,7 +20,7 @@ enum ranks_kind { RANKS_THREADS, RANKS_PROCESSES };
 struct ranks {
     enum ranks_kind kind;
     int n;
-    int timeout_ms; /* of the group; 0: 20 s */
+    int timeout_ms; /* of the group; 0: 20 s (ranks_lengthen) */
     int tolerated;  /* so many ranks may be killed by a signal */
 
     /* Processes: what a rank does before it joins, as by going to another host; 0, or 1 if it
@@ -36,7 +36,8 @@ int ranks_settle_on_two_hosts(int rank, void *unused);
 
 /* Joins, runs body on each rank, frees the groups. Returns 0 if every rank did; else prints each
  * failure's text and returns the number of failed ranks. A run that takes longer than the group's
- * time-out + 60 s is a failure (processes). argument is shared by threads, copied to processes. */
+ * time-out + 60 s is a failure (processes; ranks_within). argument is shared by threads, copied to
+ * processes. */
 int ranks_run(const struct ranks *ranks, ranks_body body, void *argument);
 
 /* The same of processes, and what rank 0 has logged meanwhile, from KOLO_DEBUG=INFO on, of which
@@ -56,7 +57,13 @@ void ranks_expect_failures(bool does);
 /* 0 if err is code and this thread's text contains `text`, else ranks_fail. */
 int ranks_expect(int err, int code, const char *text);
 
-/* 0 if what began then (ko_now_ns) has taken no longer. */
+/* A time-out that is as long as ms on a machine that has nothing else to do: longer by as many
+ * times as more threads have lately wanted its processors than it has. */
+int ranks_lengthen(int ms);
+
+/* 0 if what began then (ko_now_ns) has taken no longer than it may on a machine that has nothing
+ * else to do: on another one it may take as many times as long as a thread waits for a processor.
+ */
 int ranks_within(int64_t began_ns, int limit_ms, const char *what);
 
 /* ranks_expect of a call that was to end soon, and began then. */

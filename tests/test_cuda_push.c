@@ -410,7 +410,7 @@ static int wait_for_a_caller(kolo_group *group, void *unused)
     (void)unused;
     if (failed || kolo_all_gather(group, &own, all, sizeof own, KOLO_UINT8))
         return ranks_fail("before");
-    kolo_group_set_timeout(group, 500);
+    kolo_group_set_timeout(group, ranks_lengthen(500));
     if (kolo_group_rank(group) == 1 && pthread_create(&stopper, NULL, stop_soon, NULL))
         return ranks_fail("no thread");
     began_ns = ko_now_ns();

@@ -337,8 +337,8 @@ static void time_outs(void **state)
     struct scene scene = late();
 
     (void)state;
-    scene.held_ms = 900;
-    scene.limit_ms = 400;
+    scene.limit_ms = ranks_lengthen(400);
+    scene.held_ms = scene.limit_ms + 500;
     scene.abort_ms = 0;
     scene.status = KOLO_E_TIMEOUT;
     scene.text = "rank 0";
