@@ -547,6 +547,24 @@ static void memory_that_changes(void **state)
     }
 }
 
+/* Launched behind the end of its group, it still has memory for all that it says: nobody promises a
+ * result, but the process goes on. */
+static int outlive(kolo_group *group, void *unused)
+{
+    ko_cu_graph_exec exec = NULL;
+    kolo_group *other = NULL;
+    int failed = enter(group) || kolo_group_duplicate(group, &other) ||
+                 kolo_group_set_stream(other, gpu_rank.stream) || capture(other, &exec) ||
+                 kolo_barrier(other);
+
+    (void)unused;
+    kolo_group_free(other);
+    if (failed || kolo_barrier(group) || gpu_rank.cuda->graph_launch(exec, gpu_rank.stream) ||
+        gpu_rank.cuda->stream_sync(gpu_rank.stream) || gpu_rank.cuda->graph_exec_destroy(exec))
+        return ranks_fail("a graph without a group");
+    return kolo_barrier(group);
+}
+
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
 static void among_threads(void **state)
 {
@@ -555,6 +573,8 @@ static void among_threads(void **state)
         run(RANKS_THREADS, n, capture_and_launch);
     run(RANKS_THREADS, 3, capture_barriers);
     replay_on_gpus(RANKS_THREADS);
+    setenv("FAKECUDA_DEVICES", "1", 1);
+    assert_int_equal(ranks_run(&(struct ranks){.kind = RANKS_THREADS, .n = 3}, outlive, NULL), 0);
 }
 
 int main(void)
