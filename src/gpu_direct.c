@@ -2,7 +2,10 @@
  *
  * Whether a GPU sees what a device has written before that says so, depends on the two and on what
  * lies between them; the driver says for whom it is in order (GPU_DIRECT_RDMA_WRITES_ORDERING), and
- * else what puts it in order (GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS).
+ * else what puts it in order (GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS). The host does so as soon as it
+ * has heard of the end, before it begins anything on the GPU or lets a stream go on. No stream
+ * waits for a word that an adapter writes, but for the host's and GPUs', whose writes are in order:
+ * so no wait needs a flush of its own (CU_STREAM_WAIT_VALUE_FLUSH), which not all GPUs have.
  */
 #include "gpu_direct.h"
 
