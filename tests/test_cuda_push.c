@@ -6,6 +6,7 @@
  * what has to; a kernel that waits in vain.
  */
 #include "clock.h"
+#include "cuda_kernels.h"
 #include "exam.h"
 #include "gpu_double.h"
 #include "gpu_rank.h"
@@ -474,10 +475,42 @@ static void a_kernel_waits_in_vain(void **state)
         ranks_run(&(struct ranks){.kind = RANKS_PROCESSES, .n = 3}, fail_to_launch, NULL), 0);
 }
 
+/* A rank that has given up sends nothing any more: what it has may come of what it lacks. */
+static void who_has_given_up_sends_nothing(void)
+{
+    enum { BYTES = 4096, STOP = 8, GIVEN_UP = 16, STALLED = 64, BOXES = 2 * KO_PUSH_BOX };
+    static unsigned char sent[BOXES];
+    const uint32_t one = 1;
+    ko_cu_ptr words, boxes;
+    struct ko_push push = {.nbytes = BYTES, .n = 2};
+
+    assert_int_equal(gpu_rank_enter(NULL), 0);
+    words = gpu_rank_fresh(2 * BYTES);
+    boxes = gpu_rank_fresh(BOXES);
+    push.from[0] = push.from[1] = push.to[0] = push.to[1] = words + BYTES;
+    push.boxes[0] = push.boxes[1] = boxes;
+    push.epochs = words;
+    push.stop = words + STOP;
+    push.given_up = words + GIVEN_UP;
+    push.stalled = words + STALLED;
+    assert_int_equal(gpu_rank.cuda->fill(words, 0, 2 * BYTES, gpu_rank.stream), 0);
+    assert_int_equal(gpu_rank.cuda->fill(boxes, 0, BOXES, gpu_rank.stream), 0);
+    for (int i = STOP; i <= GIVEN_UP; i += GIVEN_UP - STOP)
+        assert_int_equal(
+            gpu_rank.cuda->copy(words + (ko_cu_ptr)i, (uintptr_t)&one, sizeof one, gpu_rank.stream),
+            0);
+    assert_int_equal(ko_cuda_push(push, gpu_rank.stream), KOLO_OK);
+    assert_int_equal(gpu_rank.cuda->copy((uintptr_t)sent, boxes, BOXES, gpu_rank.stream), 0);
+    assert_int_equal(gpu_rank_leave(0), 0);
+    for (size_t i = 0; i < BOXES; i++)
+        assert_int_equal(sent[i], 0);
+}
+
 /* The last of all: from here on the driver has threads in this process, which is not to fork. */
 static void among_threads(void **state)
 {
     (void)state;
+    who_has_given_up_sends_nothing();
     run(RANKS_THREADS, 2, take_all);
     run(RANKS_THREADS, 3, take_all);
     run(RANKS_THREADS, 2, launch_beside_calls);
