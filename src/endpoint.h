@@ -70,6 +70,9 @@ int ko_endpoint_leave_will(struct ko_endpoint *endpoint, kolo_store *store);
 /* The same at once, for who stays a while. */
 void ko_endpoint_say_closed(struct ko_endpoint *endpoint);
 
+/* That this rank leaves the world, where no will says later that it has ended. */
+void ko_endpoint_say_left(struct ko_endpoint *endpoint);
+
 /* For the rank that serves the store, which stays for the others: unless other groups use the
  * endpoint, it can be reached no longer, and the store says so. */
 void ko_endpoint_leave_early(struct ko_endpoint *endpoint);
@@ -102,7 +105,8 @@ bool ko_endpoint_is_gone(struct ko_endpoint *endpoint, int rank);
  * groups, as far as the store can tell. */
 bool ko_endpoint_has_closed(struct ko_endpoint *endpoint, int rank);
 /* The same of one that has ended without having left the world: killed, most likely. The rank that
- * serves the store is none: without it nobody tells. */
+ * serves the store is none: without it nobody tells. Where none of them does, only one of this
+ * machine is known to have. */
 bool ko_endpoint_is_lost(struct ko_endpoint *endpoint, int rank);
 /* The store key by which a rank says that it leaves the world. */
 void ko_endpoint_left_key(int rank, char *key, size_t nbytes);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which ranks' endpoints have ended: each leaves the store a will that adds it to a list of those.
+ * Which ranks' endpoints have ended: where rank 0 serves the store each leaves it a will that adds
+ * it to a list of those. Of a store that knows no wills a rank can only see itself who of its
+ * machine has ended; those of others hear it from there, by the failure that stands in the store.
  * Who leaves the world in order has said so before.
  */
 #include "endpoint.h"
@@ -65,6 +67,17 @@ void ko_endpoint_say_closed(struct ko_endpoint *endpoint)
     struct ko_reply reply;
 
     (void)ask(endpoint, list_key, &request, &reply);
+}
+
+void ko_endpoint_say_left(struct ko_endpoint *endpoint)
+{
+    struct ko_request request = {.op = KO_STORE_SET, .value = {"", 0}};
+    struct ko_reply reply;
+    char key[32];
+
+    ko_endpoint_left_key(endpoint->rank, key, sizeof key);
+    if (ko_endpoint_may_ask(endpoint))
+        (void)ask(endpoint, key, &request, &reply);
 }
 
 /* ---- hearing ------------------------------------------------------------------------------- */
@@ -154,10 +167,18 @@ static bool had_left(struct ko_endpoint *endpoint, int rank)
     return !is_told || reply.number;
 }
 
+/* And is not known to have left before. */
+static bool is_over(struct ko_endpoint *endpoint, int rank)
+{
+    if (!endpoint->has_wills)
+        return end_of(endpoint, rank) != LEFT && ko_endpoint_is_gone(endpoint, rank);
+    hear_ends(endpoint, LOST_MS);
+    return end_of(endpoint, rank) == ENDED;
+}
+
 bool ko_endpoint_is_lost(struct ko_endpoint *endpoint, int rank)
 {
     if (rank == endpoint->rank || rank == endpoint->store_rank)
         return false;
-    hear_ends(endpoint, LOST_MS);
-    return end_of(endpoint, rank) == ENDED && !had_left(endpoint, rank);
+    return is_over(endpoint, rank) && !had_left(endpoint, rank);
 }

@@ -180,6 +180,8 @@ void ko_world_leave(struct ko_world *world, struct ko_endpoint *endpoint, int st
     kolo_store_set_timeout(world->keys, LEAVE_FAILED_MS);
     /* A store that has gone fails a check at once, where an add would look for its reason. */
     err = status ? kolo_store_check(world->keys, all, 1, &exists) : KOLO_OK;
+    if (!world->has_server && world->size > 1 && !err)
+        ko_endpoint_say_left(endpoint);
     if (world->is_own && !err)
         err = say_left(world, &leaving.left);
     if (world->has_server && world->rank == 0 && !err) {

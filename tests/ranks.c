@@ -266,18 +266,26 @@ int ranks_reserve_port(void)
     return bind_free_port(*fd);
 }
 
+static int join(const struct ranks *ranks, int rank, int port, kolo_group **group)
+{
+    char method[96];
+
+    if (ranks->join)
+        return ranks->join(rank, ranks->n, timeout_of(ranks), group);
+    snprintf(method, sizeof method, "tcp://%s:%d?rank=%d&world_size=%d",
+             ranks->store ? ranks->store : "127.0.0.1", port, rank, ranks->n);
+    return kolo_group_join(method, timeout_of(ranks), group);
+}
+
 static int process_main(const struct ranks *ranks, int rank, int port, ranks_body body,
                         void *argument)
 {
     kolo_group *group;
-    char method[96];
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (ranks->settle && ranks->settle(rank, argument))
         return ranks_fail("rank %d could not settle", rank);
-    snprintf(method, sizeof method, "tcp://%s:%d?rank=%d&world_size=%d",
-             ranks->store ? ranks->store : "127.0.0.1", port, rank, ranks->n);
-    if (kolo_group_join(method, timeout_of(ranks), &group))
+    if (join(ranks, rank, port, &group))
         return ranks_fail("rank %d could not join", rank);
     return run_and_free(group, body, argument);
 }

@@ -24,9 +24,11 @@ struct ranks {
     int tolerated;  /* so many ranks may be killed by a signal */
 
     /* Processes: what a rank does before it joins, as by going to another host; 0, or 1 if it
-     * cannot; NULL: nothing. store: where rank 0 serves it; NULL: the loopback interface. */
+     * cannot; NULL: nothing. store: where rank 0 serves it; NULL: the loopback interface. join:
+     * how they do else; NULL: there. */
     int (*settle)(int rank, void *argument);
     const char *store;
+    int (*join)(int rank, int n, int timeout_ms, kolo_group **group);
 };
 
 typedef int (*ranks_body)(kolo_group *group, void *argument);

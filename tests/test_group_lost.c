@@ -4,6 +4,7 @@
  * one that has freed its groups is not.
  */
 #include "clock.h"
+#include "folder.h"
 #include "letters.h"
 
 #include <setjmp.h>
@@ -12,6 +13,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -56,7 +58,7 @@ static int wait_for_who_is_late(kolo_group *world, void *argument)
     if (broadcast(world))
         return ranks_fail("a first broadcast");
     if (kolo_group_rank(world) == INNER)
-        ranks_nap_ms(4000);
+        ranks_nap_ms(3500);
     return broadcast(world) ? ranks_fail("a broadcast") : 0;
 }
 
@@ -67,20 +69,78 @@ static int settle_apart(int rank, void *argument)
     return 0;
 }
 
+/* ---- stores that rank 0 does not serve ------------------------------------------------------- */
+
+static char file[100];     /* of a file store */
+static int port;           /* of one that this program serves */
+static kolo_store *handed; /* of a rank's */
+
+static int join_by_file(int rank, int n, int timeout_ms, kolo_group **group)
+{
+    char method[160];
+
+    snprintf(method, sizeof method, "file://%s?rank=%d&world_size=%d", file, rank, n);
+    return kolo_group_join(method, timeout_ms, group);
+}
+
+static int join_by_store(int rank, int n, int timeout_ms, kolo_group **group)
+{
+    return kolo_store_open_tcp("127.0.0.1", port, 0, timeout_ms, &handed) ||
+           kolo_group_join_store(handed, rank, n, timeout_ms, group);
+}
+
+/* That of a launcher's agent. */
+static int join_by_agent(int rank, int n, int timeout_ms, kolo_group **group)
+{
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    ranks_set_number("MASTER_PORT", port);
+    ranks_set_number("RANK", rank);
+    ranks_set_number("WORLD_SIZE", n);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    return kolo_group_join(NULL, timeout_ms, group);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static const struct way {
+    const char *transport;
+    int (*settle)(int rank, void *argument);
+    int (*join)(int rank, int n, int timeout_ms, kolo_group **group);
+} ways[] = {{"shm", NULL, NULL},
+            {"tcp", settle_apart, NULL},
+            {"shm", NULL, join_by_file},
+            {"tcp", settle_apart, join_by_store},
+            {"shm", NULL, join_by_agent}};
+
+static void run_so(const struct way *way, ranks_body body, int tolerated, void *argument)
+{
+    const struct ranks ranks = {.kind = RANKS_PROCESSES,
+                                .n = RANKS,
+                                .timeout_ms = 30000,
+                                .tolerated = tolerated,
+                                .settle = way->settle,
+                                .join = way->join};
+    kolo_store *store;
+
+    snprintf(file, sizeof file, "%s", folder_path("store"));
+    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 30000, &store), 0);
+    port = kolo_store_port(store);
+    letters_set(way->transport, false);
+    assert_int_equal(ranks_run(&ranks, body, argument), 0);
+    kolo_store_close(store);
+    remove(file);
+}
+
 static void run(ranks_body body, int tolerated)
 {
-    struct ranks ranks = {
-        .kind = RANKS_PROCESSES, .n = RANKS, .timeout_ms = 30000, .tolerated = tolerated};
     atomic_bool *flag =
         mmap(NULL, sizeof *flag, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     assert_true(flag != MAP_FAILED);
     setenv("KOLO_ALGO", "broadcast=binomial", 1);
-    for (int i = 0; i < 2; i++) {
-        ranks.settle = i ? settle_apart : NULL;
-        letters_set(i ? "tcp" : "shm", false);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         atomic_store(flag, false);
-        assert_int_equal(ranks_run(&ranks, body, flag), 0);
+        run_so(&ways[i], body, tolerated, flag);
     }
     munmap(flag, sizeof *flag);
 }
@@ -102,5 +162,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(who_is_lost_is_missed_by_all),
                                        cmocka_unit_test(who_has_left_is_missed_by_none)};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
