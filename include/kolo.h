@@ -784,15 +784,15 @@ KOLO_API int kolo_unscale_async(kolo_group *group, const kolo_tensor *tensors, s
  * itself. The dtypes of both sides must be equal, or it is KOLO_E_MISMATCH. A message longer than
  * the receive's count is KOLO_E_TRUNCATED. In both cases the receive's buffer is left alone, and a
  * send that is still under way fails too. Of one that was complete before, the sender's rank hears
- * with what the receiver sends it next, or when that frees its group: the send or receive between
- * the two that ends next does what it was to do and returns the error all the same, which says "an
- * earlier message"; one that is in vain, since the receiver has freed its group, gives it as the
- * reason. Of several that have been refused by then the first is told. In a group that has a
- * stream, and where no such call follows, it is logged when the sender's rank frees the group, if
- * that has not failed and the word has come by then: nobody waits for it. With KOLO_EAGER_BYTES=0
- * on the sender's rank no send is complete before, of whatever length: it ends when a receive has
- * the message, or has refused it. Of a shorter message the rest of the buffer is left alone. None
- * of this fails the group.
+ * at once over shared memory, else with what the receiver sends it next, or when that frees its
+ * group: the send or receive between the two that ends next does what it was to do and returns the
+ * error all the same, which says "an earlier message"; one that is in vain, since the receiver has
+ * freed its group, gives it as the reason. Of several that have been refused by then the first is
+ * told. In a group that has a stream, and where no such call follows, it is logged when the
+ * sender's rank frees the group, if that has not failed and the word has come by then: nobody waits
+ * for it. With KOLO_EAGER_BYTES=0 on the sender's rank no send is complete before, of whatever
+ * length: it ends when a receive has the message, or has refused it. Of a shorter message the rest
+ * of the buffer is left alone. None of this fails the group.
  *
  * A receive names a sender or takes any (KOLO_ANY_RANK, this rank too), and names a tag or takes
  * any (KOLO_ANY_TAG). Of the receives that match a message the one posted first gets it. Of the

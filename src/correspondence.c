@@ -199,10 +199,17 @@ int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t se
     return ko_note_room(with, kind, seq, false);
 }
 
-/* Who does not wait for word may have left: one that goes alone would cost, over TCP, what it has
- * still sent. Of several such words the first is kept. */
+/* Who does not wait for word may have left: one that goes alone would cost, over messages, what it
+ * has still sent. Of several such words the first is kept, as it is in memory that both reach while
+ * one is on its way: who sends misfits and hears nothing is not to fill this rank's memory. */
+static bool may_tell_now(const struct ko_correspondence *with, bool is_heard, bool is_over)
+{
+    return is_heard &&
+           (!is_over || (with->peer != with->desk->rank && !with->notes && !with->untold.seq));
+}
+
 int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,
-              const struct ko_letter *receive, bool is_heard)
+              const struct ko_letter *receive, bool is_heard, bool is_over)
 {
     struct ko_stamp refusal =
         ko_message_stamp(message->seq, (int)message->root, receive->dtype, receive->nbytes);
@@ -211,7 +218,7 @@ int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,
                  (ko_letter_is_captured(receive) ? KO_CAPTURED : 0);
     if (with->peer != with->desk->rank) /* which knows */
         with->is_refusing = true;
-    if (is_heard)
+    if (may_tell_now(with, is_heard, is_over))
         return note(with, KO_FRAME_REFUSE, &refusal);
     if (with->is_refusing && !with->untold.seq)
         with->untold = refusal;

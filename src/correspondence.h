@@ -9,10 +9,9 @@
  * has been posted, whose buffer the rest goes to. Of one that does not fit its receive the sender
  * is told (REFUSE), who stops if it is still sending. Over messages (link.h) a sender cannot
  * see how far a message has come, and must not have left when it is told of one: a long message
- * asks for a receipt, and of those that do not only a refusal is told, with what goes there next:
- * as of any message that was complete before. There the peer's word may travel behind much that the
- * peer sends: who asks for a receipt gives only as much as the link has slots before it has heard
- * ASIDE or, where a receive waits, RESUME.
+ * asks for a receipt, and of those that do not only a refusal is told, with what goes there next.
+ * There the peer's word may travel behind much that the peer sends: who asks for a receipt gives
+ * only as much as the link has slots before it has heard ASIDE or, where a receive waits, RESUME.
  *
  * One that is not long, but more than a slice, is laid aside where there is no room for parcels.
  * In memory that both reach its sender hears so of any, for which it looks once for so many bytes

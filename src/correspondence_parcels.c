@@ -226,7 +226,7 @@ static int answer(struct ko_correspondence *with, const struct ko_parcel *parcel
     const bool is_over = parcel->is_whole && !parcel->is_place && !parcel->wants_receipt;
 
     if (status)
-        return ko_refuse(with, &message, letter, parcel->is_heard && !is_over);
+        return ko_refuse(with, &message, letter, parcel->is_heard, is_over);
     if (parcel->is_whole && parcel->wants_receipt)
         return ko_note(with, KO_FRAME_TAKEN, parcel->seq);
     if (!parcel->is_whole && parcel->is_aside)

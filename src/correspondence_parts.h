@@ -78,9 +78,10 @@ int ko_note_room(struct ko_correspondence *with, enum ko_frame_kind kind, uint64
                  bool has_no_room);
 
 /* The peer will be told that the receive does not take its message: now if it is heard, which it is
- * if the peer still sends or waits for word, else with the next that the peer is sent or told. */
+ * if the peer still sends or waits for word, or in memory that both reach, else with the next that
+ * the peer is sent or told. is_over: the peer does neither any more. */
 int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,
-              const struct ko_letter *receive, bool is_heard);
+              const struct ko_letter *receive, bool is_heard, bool is_over);
 
 /* Tells what can be told now. */
 int ko_notes_tell(struct ko_correspondence *with, struct ko_link *link);

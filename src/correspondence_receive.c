@@ -113,7 +113,7 @@ static int end_fetch(struct ko_correspondence *with, struct ko_fetch *fetch, int
 {
     const struct ko_stamp message =
         ko_message_stamp(fetch->seq, fetch->tag, fetch->dtype, fetch->nbytes);
-    int err = status ? ko_refuse(with, &message, fetch->letter, true)
+    int err = status ? ko_refuse(with, &message, fetch->letter, true, false)
                      : ko_note(with, KO_FRAME_TAKEN, fetch->seq);
 
     if (err)
@@ -186,12 +186,11 @@ static int accept(struct ko_correspondence *with, const struct ko_frame *frame,
     const struct ko_stamp *stamp = &frame->stamp;
     const int status = ko_letter_fits(with, letter, (int)stamp->root, (kolo_dtype)stamp->dtype,
                                       stamp->count, with->is_captured);
+    const bool is_over = !with->is_place && !with->wants_receipt && frame->nbytes == stamp->count;
     int err = KOLO_OK;
 
     if (status)
-        err = ko_refuse(with, stamp, letter,
-                        with->is_heard && (with->is_place || with->wants_receipt ||
-                                           frame->nbytes < stamp->count));
+        err = ko_refuse(with, stamp, letter, with->is_heard, is_over);
     if (!err && !status && with->is_place) {
         with->fetch = ko_fetch_new(letter, stamp->seq, (int)stamp->root, (kolo_dtype)stamp->dtype,
                                    stamp->count);

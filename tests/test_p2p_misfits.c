@@ -225,6 +225,19 @@ static int misfit_behind_a_message(kolo_group *group, void *argument)
            misfit_before_nothing(group, argument);
 }
 
+/* Nor is there more than a barrier before it leaves, at which rank 1 comes when it has said it. */
+static int misfit_before_a_barrier(kolo_group *group, void *argument)
+{
+    unsigned char room[10];
+
+    (void)argument;
+    if (kolo_group_rank(group) == 0)
+        return letter_post(group, 200, 1, 1, 1) || kolo_barrier(group);
+    return ranks_expect(kolo_recv(group, room, 10, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
+                        "has 200 bytes, the receive room for 10") ||
+           kolo_barrier(group);
+}
+
 static void misfits_are_errors_of_the_message(void **state)
 {
     (void)state;
@@ -248,6 +261,7 @@ static void expect_logged(const char *transport, ranks_body body, const char *li
 
 static void what_no_call_has_said_is_logged(void **state)
 {
+    enum { TIMES = 8 };
     static const char *const transports[] = {"shm", "tcp"};
     static const char line[] = "WARN an earlier message of tag 1 to rank 1 was longer than its "
                                "receive, which had room for 10 bytes";
@@ -260,6 +274,8 @@ static void what_no_call_has_said_is_logged(void **state)
         expect_logged(transports[i], misfit_before_nothing, line);
         expect_logged(transports[i], misfit_behind_a_message, line);
     }
+    for (int i = 0; i < TIMES; i++)
+        expect_logged("shm", misfit_before_a_barrier, line);
 }
 
 /* ---- of several slices: the rest may be on its way when the message is refused, or not ------- */
