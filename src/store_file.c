@@ -215,7 +215,7 @@ static int read_when_there(struct ko_records *file, const struct ko_request *req
         err = ko_records_enter(file, LOCK_SH, &access, &fd);
         if (err)
             return err;
-        close(fd);
+        ko_records_leave(fd);
         if (!is_waiting(request->op) || are_there(file, request))
             return read_request(file, request, reply);
         if (ko_deadline_passed(deadline))
@@ -235,7 +235,7 @@ static int write_once(struct ko_records *file, const struct ko_request *request,
     if (err)
         return err;
     err = write_request(file, fd, request, reply);
-    close(fd);
+    ko_records_leave(fd);
     return err;
 }
 
@@ -307,7 +307,7 @@ static int come(struct file_store *store, const ko_deadline *deadline)
     if (!err)
         err = ko_records_append(&store->file, fd, &records);
     ko_buffer_free(&records);
-    close(fd);
+    ko_records_leave(fd);
     return err;
 }
 
@@ -333,7 +333,7 @@ static int go(struct file_store *store)
     if (!err && nleft == 0 && store->nprocesses >= 0 && nwent >= store->nprocesses)
         unlink(store->file.path);
     ko_buffer_free(&records);
-    close(fd);
+    ko_records_leave(fd);
     return err;
 }
 

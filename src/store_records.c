@@ -289,6 +289,14 @@ int ko_records_append(struct ko_records *file, int fd, struct ko_buffer *records
     return err ? err : refresh(file, fd);
 }
 
+/* To close it would not do: a child that another thread has forked meanwhile has it open, too, and
+ * with it the lock, for as long as it lives. */
+void ko_records_leave(int fd)
+{
+    (void)flock(fd, LOCK_UN);
+    close(fd);
+}
+
 int ko_records_enter(struct ko_records *file, int how, const ko_deadline *deadline, int *fd)
 {
     int err = open_file(file, deadline, fd);
@@ -299,6 +307,6 @@ int ko_records_enter(struct ko_records *file, int how, const ko_deadline *deadli
     if (!err)
         err = refresh(file, *fd);
     if (err)
-        close(*fd);
+        ko_records_leave(*fd);
     return err;
 }

@@ -31,9 +31,11 @@ struct ko_records {
     char where[PATH_MAX + 32]; /* "the file store /tmp/x" */
 };
 
-/* Opens the file, locks it (how is LOCK_SH or LOCK_EX) and brings the table up to date. *fd is to
- * be closed, which unlocks it, if this succeeds. */
+/* Opens the file, locks it (how is LOCK_SH or LOCK_EX) and brings the table up to date; *fd is for
+ * ko_records_leave, if this succeeds. */
 int ko_records_enter(struct ko_records *file, int how, const ko_deadline *deadline, int *fd);
+/* Unlocks the file and closes it. */
+void ko_records_leave(int fd);
 
 /* Lets other threads of this process in for a moment. KOLO_E_ABORTED once the store is stopped,
  * KOLO_E_TIMEOUT past the deadline; what names what was waited for. */

@@ -14,10 +14,13 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -372,6 +375,51 @@ static void test_relative_path(void **state)
     assert_non_null(strstr(kolo_last_error(), "a path of up to"));
 }
 
+/* ---- a program that forks ------------------------------------------------------------------- */
+
+static void *add_until_stopped(void *argument)
+{
+    atomic_bool *stops = argument;
+    kolo_store *store = open_it(-1);
+    int err = KOLO_OK;
+
+    while (!err && !atomic_load(stops))
+        err = kolo_store_add(store, "n", 1, NULL);
+    kolo_store_close(store);
+    return NULL;
+}
+
+/* A child that goes on without an exec has what another thread has open at that moment, too. */
+static void test_forked_while_locked(void **state)
+{
+    enum { CHILDREN = 40 };
+    kolo_store *store = open_it(-1);
+    atomic_bool stops = false;
+    pid_t children[CHILDREN];
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, add_until_stopped, &stops), 0);
+    for (int i = 0; i < CHILDREN; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (!children[i])
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (!children[i])
+            pause();
+    }
+    kolo_store_set_timeout(store, 3000);
+    set(store, "k", "v");
+    atomic_store(&stops, true);
+    for (int i = 0; i < CHILDREN; i++)
+        kill(children[i], SIGKILL);
+    for (int i = 0; i < CHILDREN; i++)
+        waitpid(children[i], NULL, 0);
+    pthread_join(thread, NULL);
+    kolo_store_close(store);
+    unlink(path);
+}
+
 /* What a file store lacks, others of its calls stand for: nothing has failed then. */
 static void test_barrier_leaves_no_error(void **state)
 {
@@ -403,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_closed_while_waiting),
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_relative_path),
+        cmocka_unit_test(test_forked_while_locked),
         cmocka_unit_test(test_barrier_leaves_no_error),
     };
     return cmocka_run_group_tests_name("store file", tests, make_folder, remove_folder);
