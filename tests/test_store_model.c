@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Random operations by several threads at once. Each thread has keys of its own, on which the store
+ * Random operations by sixteen threads at once. Each thread has keys of its own, on which the store
  * must do exactly what a plain array does; some keys are everybody's, on which nothing may be lost.
+ * The argument is the number of operations on own keys.
  */
 #include "status.h"
 #include "store.h"
@@ -18,7 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = 4, KEYS = 12, STEPS = 400, LONGEST = 200 };
+enum { THREADS = 16, KEYS = 12, LONGEST = 200 };
+
+static long operations = 16000;
 
 /* What one key of the model holds. */
 struct cell {
@@ -184,13 +187,13 @@ static void *walk(void *argument)
     int key;
     int err = KOLO_OK;
 
-    for (int i = 0; i < STEPS && !err; i++) {
+    for (long i = 0; i < operations / THREADS && !err; i++) {
         which = draw(walker, sizeof steps / sizeof *steps);
         key = (int)draw(walker, KEYS);
         key_name(walker, key, name);
         err = steps[which](walker, name, &walker->cells[key]);
         if (err)
-            snprintf(walker->wrong, sizeof walker->wrong, "step %d (%u) on %s: %s", i, which, name,
+            snprintf(walker->wrong, sizeof walker->wrong, "step %ld (%u) on %s: %s", i, which, name,
                      err > 0 ? kolo_last_error() : "a wrong answer");
     }
     return NULL;
@@ -340,7 +343,7 @@ static int open_tcp(void **state)
     return kolo_store_open_tcp("127.0.0.1", 0, 1, 60000, (kolo_store **)state);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_own_keys, open_local, close_store),
@@ -351,5 +354,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_handle, open_tcp, close_store),
         cmocka_unit_test_setup_teardown(test_one_handle_is_busy, open_tcp, close_store),
     };
+    if (argc > 1)
+        operations = atol(argv[1]);
     return cmocka_run_group_tests_name("store model", tests, NULL, NULL);
 }
