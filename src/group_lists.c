@@ -3,7 +3,7 @@
  * A rank claims each member of its list, and itself, in the store: the first to claim a rank leaves
  * its list there, and whoever has another one finds that. Of two lists that share a rank the later
  * one is found, at the latest at that rank. Groups of lists that share none may be made in one
- * call, as a split does.
+ * call, as a split does. The last of all ranks takes the claims away.
  */
 #include "group_lists.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIST_TEXT = 150, CLAIM_TEXT = LIST_TEXT + 64 };
+enum { LIST_TEXT = 150, CLAIM_TEXT = LIST_TEXT + 64, COME = -1 };
 
 /* "2, 1, 0", or the first of them and how many there are. */
 static void print_list(const struct ko_members *members, char text[LIST_TEXT])
@@ -72,23 +72,47 @@ static int compare(kolo_group *parent, const struct ko_members *members, const c
     return ko_fail(KOLO_E_MISMATCH, "%s", text);
 }
 
-static int claim(kolo_group *parent, const struct ko_members *members, int rank, const char *text)
+/* Of the key under which a rank of the call is claimed, or (COME) those are counted who are done.
+ */
+static int ask(kolo_group *parent, const struct ko_members *members, int rank,
+               struct ko_request *request, struct ko_reply *reply)
 {
     const ko_deadline deadline = ko_deadline_in(kolo_group_timeout(parent));
-    struct ko_request request = {.op = KO_STORE_COMPARE_SET, .value = {text, strlen(text)}};
-    struct ko_reply reply;
     char key[64];
-    int err;
 
     snprintf(key, sizeof key, "lists/%016" PRIx64 "/%d", members->call, rank);
-    err = ko_store_call_key(parent->endpoint->store, &request, key, &deadline, &reply);
-    err = ko_endpoint_after_store(parent->endpoint, err);
+    return ko_endpoint_after_store(
+        parent->endpoint,
+        ko_store_call_key(parent->endpoint->store, request, key, &deadline, reply));
+}
+
+static int claim(kolo_group *parent, const struct ko_members *members, int rank, const char *text)
+{
+    struct ko_request request = {.op = KO_STORE_COMPARE_SET, .value = {text, strlen(text)}};
+    struct ko_reply reply;
+    int err = ask(parent, members, rank, &request, &reply);
+
     if (err)
         return err == KOLO_E_PEER_LOST ? ko_group_fail_lost(parent, kolo_last_error())
                                        : ko_group_fail(parent, err, kolo_last_error());
     err = compare(parent, members, reply.value);
     kolo_free(reply.value);
     return err;
+}
+
+/* When all ranks have compared theirs the last one takes the claims away. What cannot be taken back
+ * stays there. */
+static void forget(kolo_group *parent, const struct ko_members *members)
+{
+    struct ko_request count = {.op = KO_STORE_ADD, .delta = 1}, take = {.op = KO_STORE_DELETE};
+    struct ko_reply reply;
+    char text[KO_ERROR_TEXT]; /* the thread's, of a list that differs */
+
+    ko_error_keep(text);
+    if (!ask(parent, members, COME, &count, &reply) && reply.number == parent->size)
+        for (int r = COME; r < parent->size; r++)
+            (void)ask(parent, members, r, &take, &reply);
+    (void)ko_fail_again(KOLO_OK, text);
 }
 
 /* Who is not listed has no part in the group, but must not be listed by others either. */
@@ -106,5 +130,7 @@ int ko_members_compare(kolo_group *parent, const struct ko_members *members)
     for (int i = 0; i < members->n && is_member && !err; i++)
         if (members->ranks[i] != parent->rank)
             err = claim(parent, members, members->ranks[i], text);
+    if (!ko_group_has_failed(parent))
+        forget(parent, members);
     return err;
 }

@@ -4,6 +4,7 @@
  * order and by several threads at once.
  */
 #include "exam.h"
+#include "group.h"
 #include "ranks.h"
 
 #include <pthread.h>
@@ -413,6 +414,25 @@ static int leave_oneself_out(kolo_group *world, void *argument)
     return failed | (kolo_barrier(world) ? ranks_fail("world") : 0);
 }
 
+/* What was compared is not looked at again. */
+static int count_keys(kolo_group *world, void *argument)
+{
+    kolo_store *store = world->endpoint->store;
+    kolo_group *groups[2];
+    int64_t before = 0, after = 0;
+    int failed = kolo_barrier(world) || kolo_store_num_keys(store, &before) || kolo_barrier(world);
+
+    (void)argument;
+    failed = failed || ranks_duplicate(world, groups, 2);
+    if (failed)
+        return ranks_fail("before the keys are counted");
+    failed = kolo_barrier(world) || kolo_store_num_keys(store, &after) || kolo_barrier(world);
+    ranks_free_all(groups, 2);
+    return failed || after != before
+               ? ranks_fail("%lld keys became %lld", (long long)before, (long long)after)
+               : 0;
+}
+
 static void lists_that_differ_are_named(void **state)
 {
     (void)state;
@@ -421,6 +441,7 @@ static void lists_that_differ_are_named(void **state)
     assert_int_equal(ranks_run_all_ways(2, leave_oneself_out), 0);
     assert_int_equal(ranks_run_all_ways(4, make_groups), 0);
     assert_int_equal(ranks_run_all_ways(8, halve), 0);
+    assert_int_equal(ranks_run_all_ways(3, count_keys), 0);
     unsetenv("KOLO_CHECK");
 }
 
