@@ -15,6 +15,9 @@
  * from any thread; its collectives run one after another in the order in which they were made, and
  * that order must be the same on every rank.
  *
+ * What has been freed or closed, a group, a work or a store, is no argument any more: no call finds
+ * that out, and most crash. NULL is refused, or allowed where a function says so.
+ *
  * Buffers stay the caller's. A blocking call is done with them when it returns; an asynchronous one
  * when its work has completed. in == out is allowed where a function says so; any other overlap of
  * the two is not, and KOLO_E_INVALID where a call's blocks are all of one length. Counts are
