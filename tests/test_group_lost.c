@@ -16,6 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -72,7 +75,7 @@ static int settle_apart(int rank, void *argument)
 /* ---- stores that rank 0 does not serve ------------------------------------------------------- */
 
 static char file[100];     /* of a file store */
-static int port;           /* of one that this program serves */
+static int port;           /* of one that a process serves which is no rank */
 static kolo_store *handed; /* of a rank's */
 
 static int join_by_file(int rank, int n, int timeout_ms, kolo_group **group)
@@ -112,6 +115,28 @@ static const struct way {
             {"tcp", settle_apart, join_by_store},
             {"shm", NULL, join_by_agent}};
 
+/* A thread of this program's would be missing in the ranks, which confuses leak checks. */
+static pid_t serve(void)
+{
+    int ends[2];
+    pid_t pid;
+
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
+    if (!pid) {
+        kolo_store *store;
+
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        port = kolo_store_open_tcp("127.0.0.1", 0, 1, 30000, &store) ? 0 : kolo_store_port(store);
+        for (ssize_t n = write(ends[1], &port, sizeof port); n;)
+            pause();
+    }
+    assert_int_equal(read(ends[0], &port, sizeof port), sizeof port);
+    close(ends[0]);
+    close(ends[1]);
+    return pid;
+}
+
 static void run_so(const struct way *way, ranks_body body, int tolerated, void *argument)
 {
     const struct ranks ranks = {.kind = RANKS_PROCESSES,
@@ -120,14 +145,13 @@ static void run_so(const struct way *way, ranks_body body, int tolerated, void *
                                 .tolerated = tolerated,
                                 .settle = way->settle,
                                 .join = way->join};
-    kolo_store *store;
+    const pid_t server = serve();
 
     snprintf(file, sizeof file, "%s", folder_path("store"));
-    assert_int_equal(kolo_store_open_tcp("127.0.0.1", 0, 1, 30000, &store), 0);
-    port = kolo_store_port(store);
     letters_set(way->transport, false);
     assert_int_equal(ranks_run(&ranks, body, argument), 0);
-    kolo_store_close(store);
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
     remove(file);
 }
 
