@@ -62,9 +62,10 @@ static int talk_to_zero(kolo_group *group)
  * anything, rank 0 hears of the first. */
 static int misfit(kolo_group *group, void *argument)
 {
+    kolo_message message;
     unsigned char room[40];
     float floats[3] = {0};
-    int failed = 0;
+    int found, failed = 0;
 
     (void)argument;
     memset(room, 0x5a, sizeof room);
@@ -75,7 +76,7 @@ static int misfit(kolo_group *group, void *argument)
                                        "an earlier message of tag 1 to rank 1 was longer than its "
                                        "receive, which had room for 40 bytes");
     }
-    ranks_nap_ms(20);
+    failed |= kolo_probe(group, 0, 4, -1, &found, &message); /* it hears of none before all */
     failed |=
         ranks_expect(kolo_recv(group, room, 40, KOLO_UINT8, KOLO_ANY_RANK, 1), KOLO_E_TRUNCATED,
                      "the message of tag 1 from rank 0 has 41 bytes, the receive room for 40");
@@ -177,12 +178,16 @@ static int misfit_before_the_end(kolo_group *group, void *argument)
 static int misfit_of_one_that_left(kolo_group *group, void *argument)
 {
     unsigned char byte;
+    int failed;
 
     (void)argument;
     if (kolo_group_rank(group) == 0)
-        return letter_post(group, 41, 1, 1, 1) || letter_post(group, 12, 2, 1, 2);
+        return letter_post(group, 41, 1, 1, 1) || letter_post(group, 12, 2, 1, 2) ||
+               kolo_barrier(group);
+    failed = kolo_barrier(group);
     ranks_nap_ms(60);
-    return ranks_expect(kolo_recv(group, &byte, 1, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
+    return failed ||
+           ranks_expect(kolo_recv(group, &byte, 1, KOLO_UINT8, 0, 1), KOLO_E_TRUNCATED,
                         "has 41 bytes, the receive room for 1") ||
            letter_take(group, 12, 2, 0, 2);
 }
