@@ -141,6 +141,7 @@ size_t transport_suite_add(struct CMUnitTest *tests, const struct transport_trai
 
     n += add_list(tests + n, traits, suite_wire_cases, suite_nwire_cases);
     n += add_list(tests + n, traits, suite_loss_cases, suite_nloss_cases);
+    n += add_list(tests + n, traits, suite_bare_cases, suite_nbare_cases);
     n += add_list(tests + n, traits, suite_link_cases, suite_nlink_cases);
     if (traits->transport->give)
         n += add_list(tests + n, traits, suite_short_cases, suite_nshort_cases);

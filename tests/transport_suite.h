@@ -146,11 +146,11 @@ struct suite_case {
     const char *name;
     void (*run)(void **state);
 };
-extern const struct suite_case suite_wire_cases[], suite_loss_cases[], suite_link_cases[],
-    suite_window_cases[], suite_reference_cases[], suite_foreign_cases[], suite_ahead_cases[],
-    suite_share_cases[], suite_piece_cases[], suite_short_cases[];
-extern const size_t suite_nwire_cases, suite_nloss_cases, suite_nlink_cases, suite_nwindow_cases,
-    suite_nreference_cases, suite_nforeign_cases, suite_nahead_cases, suite_nshare_cases,
-    suite_npiece_cases, suite_nshort_cases;
+extern const struct suite_case suite_wire_cases[], suite_loss_cases[], suite_bare_cases[],
+    suite_link_cases[], suite_window_cases[], suite_reference_cases[], suite_foreign_cases[],
+    suite_ahead_cases[], suite_share_cases[], suite_piece_cases[], suite_short_cases[];
+extern const size_t suite_nwire_cases, suite_nloss_cases, suite_nbare_cases, suite_nlink_cases,
+    suite_nwindow_cases, suite_nreference_cases, suite_nforeign_cases, suite_nahead_cases,
+    suite_nshare_cases, suite_npiece_cases, suite_nshort_cases;
 
 #endif
