@@ -25,7 +25,7 @@
     X(TRANSPORT, TEXT, "", 0, 0, "use only these transports, comma separated: shm, rdma, tcp") \
     X(ALGO, TEXT, "", 0, 0, "algorithm of every collective that has it, or lists like all_reduce=ring,broadcast=direct; the same on all ranks") \
     X(TUNING, TEXT, "", 0, 0, "file of costs by which algorithms are chosen, made by kolo-perf --tune; rank 0's counts") \
-    X(SLICE_BYTES, SIZE, "128K", 64, 16777216, "bytes that one slot of a link carries, and a quarter of a tcp message; the same on all ranks") \
+    X(SLICE_BYTES, SIZE, "128K", 64, 16777216, "bytes that one slot of a link carries, and an eighth of a message between ranks that share no memory; the same on all ranks") \
     X(SLOTS, INT, "8", 2, 64, "slots of a link in each direction; the same on all ranks") \
     X(PROTO, TEXT, "inline,reference,try-cma", 0, 0, "ways of slices through shared memory besides its slots: inline (short ones beside their flag), reference (memory of kolo_mem_alloc stays where it is), try-cma (so does any other in all_gather, all_to_all, messages and, of two ranks, all_reduce, reduce, reduce_scatter and broadcasts of 512 KiB and more, for as long as its receiver is quick to read it, while its sender writes a part of it there, if all ranks say so and the system permits it, where that is sooner by some slices of each length and ranks do not take turns on the cores), cma (in every call, whatever it costs); simple: none") \
     X(EAGER_BYTES, SIZE, "4M", 0, 17179869184, "length up to which a message is taken in before its receive is posted; a longer one is laid aside till then; 0: no send is complete before its receive, and fails itself if its message does not fit") \

@@ -199,13 +199,13 @@ int ko_note(struct ko_correspondence *with, enum ko_frame_kind kind, uint64_t se
     return ko_note_room(with, kind, seq, false);
 }
 
-/* Who does not wait for word may have left: one that goes alone would cost, over messages, what it
- * has still sent. Of several such words the first is kept, as it is in memory that both reach while
- * one is on its way: who sends misfits and hears nothing is not to fill this rank's memory. */
+/* Over messages a word that goes alone would cost what its sender, who may have left, has still
+ * sent. In memory that both reach, where it costs nothing, some are on their way at a time: who
+ * sends misfits and hears nothing is not to fill this rank's memory. Of those that wait the first
+ * is kept. */
 static bool may_tell_now(const struct ko_correspondence *with, bool is_heard, bool is_over)
 {
-    return is_heard &&
-           (!is_over || (with->peer != with->desk->rank && !with->notes && !with->untold.seq));
+    return is_heard && (!is_over || (with->peer != with->desk->rank && !with->notes));
 }
 
 int ko_refuse(struct ko_correspondence *with, const struct ko_stamp *message,

@@ -43,10 +43,11 @@ struct ko_note {
  * much is held beyond them at most, for what was on its way when its sender was told. */
 enum { KO_UNHEARD_PART = 32, KO_BEYOND_PART = 2 };
 
-/* Bytes of a message that may be given to a link before the peer's word has come. */
+/* Bytes of a message that may be given to a link before the peer's word has come, and that the peer
+ * may have to keep: what half of the slots carry. */
 static inline size_t ko_unasked_bytes(const struct ko_link *link)
 {
-    return link->slots * link->longest;
+    return link->slots * link->longest / 2;
 }
 
 /* ---- lists --------------------------------------------------------------------------------- */

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 
 enum {
-    STORE_MS = 1000, /* at most, for the store to say so */
+    STORE_MS = 1000, /* at most, for the store to say so, */
+    LEFT_MS = 3000,  /* or to hear that this rank leaves */
     CLOSED_MS = 20,  /* so old may be what is known of who has closed, */
     LOST_MS = 1000   /* and of who is lost */
 };
@@ -69,15 +70,18 @@ void ko_endpoint_say_closed(struct ko_endpoint *endpoint)
     (void)ask(endpoint, list_key, &request, &reply);
 }
 
+/* To be silent would be a death. */
 void ko_endpoint_say_left(struct ko_endpoint *endpoint)
 {
+    const ko_deadline deadline = ko_deadline_in(LEFT_MS);
     struct ko_request request = {.op = KO_STORE_SET, .value = {"", 0}};
     struct ko_reply reply;
     char key[32];
 
     ko_endpoint_left_key(endpoint->rank, key, sizeof key);
-    if (ko_endpoint_may_ask(endpoint))
-        (void)ask(endpoint, key, &request, &reply);
+    if (!atomic_load(&endpoint->store_is_lost))
+        (void)ko_endpoint_after_store(
+            endpoint, ko_store_call_key(endpoint->store, &request, key, &deadline, &reply));
 }
 
 /* ---- hearing ------------------------------------------------------------------------------- */

@@ -292,8 +292,8 @@ static int export(struct ko_gpu_share *share, uint64_t nbytes, struct ko_gpu_pla
         pieces = export_pieces(share, nbytes, place, &span);
     if (place->kind == KO_GPU_PRIVATE)
         tell_private(share);
-    if (place->kind == KO_GPU_PRIVATE && place->nbytes < nbytes) {
-        place->nbytes = nbytes;
+    if (place->kind == KO_GPU_PRIVATE && place->nbytes < nbytes) { /* all of its last piece, too */
+        place->nbytes = ko_cuda_length_at(share->cuda, place->base, nbytes, true);
         return KOLO_OK;
     }
     known = ko_known_enter(&share->mine, place);

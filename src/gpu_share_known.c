@@ -32,12 +32,19 @@ struct known *ko_known_find(struct known *known, uint64_t id, uint64_t nbytes)
     return known;
 }
 
-/* What lies where a place does has been freed since, unless it is a span of pieces, which overlap.
- */
+/* Spans of pieces overlap, also those that only this process reaches, which are known by where they
+ * begin. */
+static bool may_overlap(const struct known *known, const struct ko_gpu_place *place)
+{
+    return known->kind == KO_GPU_PIECES ||
+           (known->kind == KO_GPU_PRIVATE && known->base != place->base);
+}
+
+/* What lies where a place does has been freed since, unless both may. */
 static bool is_replaced(const struct known *known, const struct ko_gpu_place *place)
 {
     return ko_gpu_says_gone(place, known->id) ||
-           (known->kind != KO_GPU_PIECES && known->base < place->base + place->nbytes &&
+           (!may_overlap(known, place) && known->base < place->base + place->nbytes &&
             place->base < known->base + known->nbytes);
 }
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIST_TEXT = 150, CLAIM_TEXT = LIST_TEXT + 64, COME = -1 };
+enum { LIST_TEXT = 150, CLAIM_TEXT = LIST_TEXT + 64, DONE = -1 };
 
 /* "2, 1, 0", or the first of them and how many there are. */
 static void print_list(const struct ko_members *members, char text[LIST_TEXT])
@@ -72,7 +72,7 @@ static int compare(kolo_group *parent, const struct ko_members *members, const c
     return ko_fail(KOLO_E_MISMATCH, "%s", text);
 }
 
-/* Of the key under which a rank of the call is claimed, or (COME) those are counted who are done.
+/* Of the key under which a rank of the call is claimed, or (DONE) those are counted who have.
  */
 static int ask(kolo_group *parent, const struct ko_members *members, int rank,
                struct ko_request *request, struct ko_reply *reply)
@@ -107,11 +107,14 @@ static void forget(kolo_group *parent, const struct ko_members *members)
     struct ko_request count = {.op = KO_STORE_ADD, .delta = 1}, take = {.op = KO_STORE_DELETE};
     struct ko_reply reply;
     char text[KO_ERROR_TEXT]; /* the thread's, of a list that differs */
+    bool is_last;
+    int err;
 
     ko_error_keep(text);
-    if (!ask(parent, members, COME, &count, &reply) && reply.number == parent->size)
-        for (int r = COME; r < parent->size; r++)
-            (void)ask(parent, members, r, &take, &reply);
+    err = ask(parent, members, DONE, &count, &reply);
+    is_last = !err && reply.number == parent->size;
+    for (int r = DONE; is_last && !err && r < parent->size; r++)
+        err = ask(parent, members, r, &take, &reply);
     (void)ko_fail_again(KOLO_OK, text);
 }
 

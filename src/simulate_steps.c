@@ -16,7 +16,7 @@
 /* So many of the last lists are looked at for one that is the same. */
 enum { RECENT = 4096 };
 
-/* Bytes of one copy. */
+/* Bytes of one copy, of which a step counts 32 bits. */
 enum { MOST_COPIED = 1 << 30 };
 
 static const uint32_t NONE = UINT32_MAX;

@@ -180,8 +180,8 @@ static inline __attribute__((always_inline)) void complete(const verbs *v, void 
         v->reduction->last(out, first, second, count, v->n);
 }
 
-/* Whether a long slice is better added piece by piece: while its sender copies in what follows, or
- * while the kernel receives it. */
+/* Whether a slice is better added piece by piece: while its sender copies in what follows, or while
+ * the kernel receives it. */
 static inline bool comes_in_pieces(const verbs *v, const struct ko_link *link, size_t nbytes,
                                    bool is_streaming)
 {
@@ -434,7 +434,8 @@ static void reduce_slices_out(const verbs *v, const struct slices *slices, struc
     ko_copy_streaming_end();
 }
 
-/* Whether nobody reads the other's slots, or writes into them. */
+/* Whether the link to a peer carries messages; false before it is open, when the longer way does
+ * the same. */
 static bool has_messages(const verbs *v, int peer)
 {
     const struct ko_link *link = v->channel->ports[peer].link;

@@ -196,7 +196,7 @@ static void *thread_main(void *argument)
     struct rank_thread *self = argument;
     kolo_group *group;
 
-    if (kolo_group_join_store(self->store, self->rank, self->ranks->n, timeout_of(self->ranks),
+    if (kolo_group_join_store(self->store, self->rank, self->ranks->n, self->ranks->timeout_ms,
                               &group))
         self->failed = ranks_fail("rank %d could not join", self->rank);
     else
@@ -271,10 +271,10 @@ static int join(const struct ranks *ranks, int rank, int port, kolo_group **grou
     char method[96];
 
     if (ranks->join)
-        return ranks->join(rank, ranks->n, timeout_of(ranks), group);
+        return ranks->join(rank, ranks->n, ranks->timeout_ms, group);
     snprintf(method, sizeof method, "tcp://%s:%d?rank=%d&world_size=%d",
              ranks->store ? ranks->store : "127.0.0.1", port, rank, ranks->n);
-    return kolo_group_join(method, timeout_of(ranks), group);
+    return kolo_group_join(method, ranks->timeout_ms, group);
 }
 
 static int process_main(const struct ranks *ranks, int rank, int port, ranks_body body,
@@ -327,7 +327,7 @@ static int run_processes(const struct ranks *ranks, ranks_body body, void *argum
     }
     for (int r = 0; r < ranks->n; r++) {
         int status = 0;
-        bool hung = reap(pids[r], began_ns, timeout_of(ranks) + 60000, &status) != 0;
+        bool hung = reap(pids[r], began_ns, ranks->timeout_ms + 60000, &status) != 0;
 
         if (hung)
             fprintf(stderr, "# rank %d hung\n", r);
@@ -345,8 +345,11 @@ static int run_processes(const struct ranks *ranks, ranks_body body, void *argum
 
 int ranks_run(const struct ranks *ranks, ranks_body body, void *argument)
 {
-    return ranks->kind == RANKS_THREADS ? run_threads(ranks, body, argument)
-                                        : run_processes(ranks, body, argument);
+    struct ranks limited = *ranks;
+
+    limited.timeout_ms = timeout_of(ranks); /* once: the load changes */
+    return ranks->kind == RANKS_THREADS ? run_threads(&limited, body, argument)
+                                        : run_processes(&limited, body, argument);
 }
 
 static int log_decisions(int rank, void *argument)

@@ -495,14 +495,13 @@ static void among_threads(void **state)
     static const char *const ways[] = {"all", "legacy", "off"};
 
     (void)state;
-    for (int n = 1; n <= PIECES; n += n < 3 ? 1 : 5) {
-        run(RANKS_THREADS, n, in_place);
-        run(RANKS_THREADS, n, side_by_side);
-    }
     for (int i = 0; i < 3; i++) { /* which are for other processes */
         setenv("KOLO_CUDA_IPC", ways[i], 1);
-        for (int n = 1; n <= PIECES; n += n < 3 ? 1 : 5)
+        for (int n = 1; n <= PIECES; n += n < 3 ? 1 : 5) {
             run(RANKS_THREADS, n, grow);
+            run(RANKS_THREADS, n, in_place);
+            run(RANKS_THREADS, n, side_by_side);
+        }
         run(RANKS_THREADS, 4, replace); /* of which two have one GPU: kernels do not push */
     }
     unsetenv("KOLO_CUDA_IPC");

@@ -141,7 +141,7 @@ static int call_all(kolo_group *group, void *argument)
 
 static void run(enum ranks_kind kind, const char *transport, call **calls)
 {
-    const struct ranks ranks = {.kind = kind, .n = 2, .timeout_ms = 60000};
+    const struct ranks ranks = {.kind = kind, .n = 2, .timeout_ms = ranks_lengthen(60000)};
 
     if (IS_SANITIZED) /* which watches each byte */
         skip();

@@ -123,6 +123,7 @@ static pid_t serve(void)
 
     assert_int_equal(pipe(ends), 0);
     pid = fork();
+    assert_true(pid >= 0);
     if (!pid) {
         kolo_store *store;
 
@@ -131,9 +132,9 @@ static pid_t serve(void)
         for (ssize_t n = write(ends[1], &port, sizeof port); n;)
             pause();
     }
+    close(ends[1]);
     assert_int_equal(read(ends[0], &port, sizeof port), sizeof port);
     close(ends[0]);
-    close(ends[1]);
     return pid;
 }
 

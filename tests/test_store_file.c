@@ -408,7 +408,7 @@ static void test_forked_while_locked(void **state)
         while (!children[i])
             pause();
     }
-    kolo_store_set_timeout(store, 3000);
+    kolo_store_set_timeout(store, 20000);
     set(store, "k", "v");
     atomic_store(&stops, true);
     for (int i = 0; i < CHILDREN; i++)

@@ -356,5 +356,7 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         operations = atol(argv[1]);
+    if (operations < 1)
+        return 2;
     return cmocka_run_group_tests_name("store model", tests, NULL, NULL);
 }

@@ -537,8 +537,9 @@ static void nothing_is_delivered_to_whoever_hung_up(void **state)
     assert_int_equal(tcp->send(ends.from, &posts[1]), KOLO_OK);
     while (tcp->next(ends.from, &frame) == KO_AGAIN)
         assert_false(ko_deadline_passed(&deadline));
-    while (tcp->deliver(ends.from) == KO_AGAIN)
+    while ((err = tcp->deliver(ends.from)) == KO_AGAIN)
         assert_false(ko_deadline_passed(&deadline));
+    assert_int_equal(err, KOLO_OK);
     tcp->hangup(ends.from);
     tcp->close(ends.left);
     tcp->close(ends.right);

@@ -197,13 +197,14 @@ static void pieces_as_they_come(void **state)
     struct suite *suite = *state;
     const struct ko_frame frame = {.kind = KO_FRAME_DATA, .nbytes = NBYTES}, *seen;
     const size_t head = ko_stream_head_bytes(NBYTES), end = head + NBYTES;
-    unsigned char *message = calloc(1, end);
+    unsigned char *message;
     size_t at = 0;
     struct ko_link *link;
     int fd;
 
     suite_needs_dial(suite);
     skip_windows(suite);
+    message = calloc(1, end);
     fd = dial(suite);
     assert_int_equal(ko_link_create(1, 2, 65536, &link), KOLO_OK);
     assert_int_equal(ko_link_open(link, open_bare(suite, fd, 65536)), KOLO_OK);

@@ -369,10 +369,9 @@ int ko_bundle_drive(struct ko_bundle *bundle)
  * read here. */
 static bool has_gone(const struct ko_bundle *bundle)
 {
-    for (int i = 0; i < bundle->n; i++) {
+    for (int i = 0; i < bundle->n; i++)
         if (bundle->streams[i]->is_in_ended || bundle->streams[i]->is_out_broken)
             return true;
-    }
     return false;
 }
 

@@ -54,6 +54,15 @@ static int closed_peek(struct ko_link *link, const void **body)
     return KO_AGAIN;
 }
 
+static int closed_peek_piece(struct ko_link *link, size_t at, const void **body, size_t *nbytes)
+{
+    (void)link;
+    (void)at;
+    (void)body;
+    (void)nbytes;
+    return KO_AGAIN;
+}
+
 static int closed_land(struct ko_link *link, void *to, bool is_streaming)
 {
     (void)link;
@@ -73,6 +82,7 @@ static const struct ko_link_ops closed_ops = {
     .post = closed_post,
     .next = closed_next,
     .peek = closed_peek,
+    .peek_piece = closed_peek_piece,
     .land = closed_land,
     .release = closed_nothing,
     .arm = closed_nothing,

@@ -48,7 +48,7 @@ struct ko_link_ops {
     /* The body of next's slice, where it lies; valid until release. */
     int (*peek)(struct ko_link *link, const void **body);
     /* The same of a slice that comes in pieces, from `at` on, where one of them begins: *body, and
-     * *nbytes of it, which are all of the others' if at is 0. KO_AGAIN, KOLO_E_PROTOCOL. */
+     * *nbytes of it; of a slice that does not, all of it at 0. KO_AGAIN, KOLO_E_PROTOCOL. */
     int (*peek_piece)(struct ko_link *link, size_t at, const void **body, size_t *nbytes);
     /* The body of next's slice, moved to `to`; releases it. KO_AGAIN: a part of it may lie there,
      * to be left as it is until the next call, with the same `to`. is_streaming: around the caches
@@ -125,14 +125,15 @@ struct ko_link {
     void *back;         /* of a LENT frame that has been peeked at: where the receiver writes */
 
     /* messages */
-    struct ko_post *posts;   /* `slots` of them, used in turn */
-    unsigned char *out, *in; /* bodies of slots, made at first use; windows: foreign ones */
-    bool has_own_slots;      /* out and in are of kolo_mem_alloc */
-    bool may_hold;           /* set by the user: posts may wait for others, or for ko_link_push */
-    bool is_landing;         /* a part of the next slice's body may be in `in` */
-    bool is_landed;          /* all of it is */
-    bool has_notice;         /* a control message is in front: ko_link_hear takes it */
-    uint64_t noticed;        /* those that it has taken */
+    struct ko_post *posts;      /* `slots` of them, used in turn */
+    unsigned char *out, *in;    /* bodies of slots, made at first use; windows: foreign ones */
+    size_t out_bytes, in_bytes; /* of each of them */
+    bool has_own_slots;         /* out and in are of kolo_mem_alloc */
+    bool may_hold;    /* set by the user: posts may wait for others, or for ko_link_push */
+    bool is_landing;  /* a part of the next slice's body may be in `in` */
+    bool is_landed;   /* all of it is */
+    bool has_notice;  /* a control message is in front: ko_link_hear takes it */
+    uint64_t noticed; /* those that it has taken */
 
     struct ko_control *control[KO_FRAME_BYE + 1]; /* by kind, made at first use */
     unsigned char heard[KO_CONTROL_BYTES];

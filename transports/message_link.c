@@ -33,52 +33,58 @@ static int free_post(struct ko_link *link)
     return link->flushed + link->slots > link->sent ? KOLO_OK : KO_AGAIN;
 }
 
-/* Slots, of memory that the transport likes best. They stay, for the next slices. */
-static int make_slots(struct ko_link *link, size_t n, unsigned char **slots)
-{
-    void *memory = NULL;
-
-    if (*slots)
-        return KOLO_OK;
-    link->has_own_slots = link->wire->transport->knows_memory;
-    if (!link->has_own_slots)
-        memory = ko_alloc_unset(n * link->longest, "the slots of a link");
-    else if (kolo_mem_alloc(n * link->longest, &memory))
-        memory = NULL;
-    *slots = memory;
-    if (!memory)
-        return KOLO_E_NOMEM;
-    ko_link_count_held(link, n * link->longest, 0);
-    return KOLO_OK;
-}
-
-static void drop_slots(struct ko_link *link, size_t n, unsigned char **slots)
+static void drop_slots(struct ko_link *link, size_t n, unsigned char **slots, size_t *slot_bytes)
 {
     if (!*slots)
         return;
     ko_link_free_slots(link, *slots);
     *slots = NULL;
-    ko_link_count_held(link, 0, n * link->longest);
+    ko_link_count_held(link, 0, n * *slot_bytes);
+}
+
+/* Slots for slices of nbytes, of memory that the transport likes best. They stay, for the next
+ * slices, none of which may need more than half of the longest (layout.h); those that are there
+ * are in nobody's use. */
+static int make_slots(struct ko_link *link, size_t n, size_t nbytes, unsigned char **slots,
+                      size_t *slot_bytes)
+{
+    void *memory = NULL;
+
+    if (*slots && nbytes <= *slot_bytes)
+        return KOLO_OK;
+    drop_slots(link, n, slots, slot_bytes);
+    *slot_bytes = nbytes <= link->longest / 2 ? link->longest / 2 : link->longest;
+    link->has_own_slots = link->wire->transport->knows_memory;
+    if (!link->has_own_slots)
+        memory = ko_alloc_unset(n * *slot_bytes, "the slots of a link");
+    else if (kolo_mem_alloc(n * *slot_bytes, &memory))
+        memory = NULL;
+    *slots = memory;
+    if (!memory)
+        return KOLO_E_NOMEM;
+    ko_link_count_held(link, n * *slot_bytes, 0);
+    return KOLO_OK;
 }
 
 void ko_message_give_back(struct ko_link *link)
 {
     if (!ko_link_is_flushed(link))
-        drop_slots(link, link->slots, &link->out);
+        drop_slots(link, link->slots, &link->out, &link->out_bytes);
     if (!link->is_landing && !link->is_landed)
-        drop_slots(link, 1, &link->in);
+        drop_slots(link, 1, &link->in, &link->in_bytes);
 }
 
 static int message_room(struct ko_link *link, size_t nbytes, void **place)
 {
     int err = free_post(link);
 
-    (void)nbytes;
+    if (!err && link->out && nbytes > link->out_bytes)
+        err = ko_link_is_flushed(link);
     if (!err)
-        err = make_slots(link, link->slots, &link->out);
+        err = make_slots(link, link->slots, nbytes, &link->out, &link->out_bytes);
     if (err)
         return err;
-    *place = link->out + link->sent % link->slots * link->longest;
+    *place = link->out + link->sent % link->slots * link->out_bytes;
     return KOLO_OK;
 }
 
@@ -98,7 +104,7 @@ static int send_post(struct ko_link *link, const struct ko_stamp *stamp, const v
 
 static int message_commit(struct ko_link *link, const struct ko_stamp *stamp, size_t nbytes)
 {
-    return send_post(link, stamp, link->out + link->sent % link->slots * link->longest, nbytes,
+    return send_post(link, stamp, link->out + link->sent % link->slots * link->out_bytes, nbytes,
                      NULL);
 }
 
@@ -156,7 +162,9 @@ static int message_peek(struct ko_link *link, const void **body)
     int err;
 
     if (!link->is_landed) {
-        err = make_slots(link, 1, &link->in);
+        err = link->is_landing
+                  ? KOLO_OK
+                  : make_slots(link, 1, link->frame.nbytes, &link->in, &link->in_bytes);
         if (err)
             return err;
         link->is_landing = true;

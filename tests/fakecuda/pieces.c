@@ -166,7 +166,7 @@ ko_cu_result double_piece_access(ko_cu_ptr at, size_t nbytes, const ko_cu_access
     double_ranges_lock();
     for (size_t done = 0; is_good && done < nbytes; done += range->nbytes) {
         range = double_range_at(at + done);
-        is_good = range && range->kind == DOUBLE_PIECE &&
+        is_good = range && range->kind == DOUBLE_PIECE && range->nbytes <= nbytes - done &&
                   double_reaches(access->location.id, range->device);
         if (is_good)
             range->allowed |= 1U << access->location.id;
