@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 /* More than a socket takes in. */
-/* UNASKED: what half of a link's slots carry, of which no more goes before the peer's word comes. */
+/* UNASKED: what half of a link's slots carry, all that goes before the peer's word comes. */
 enum { VAST = (IS_SANITIZED ? 32 : 96) << 20, MUCH = 24 << 20, UNASKED = 8 << 20, LONG = 100000 };
 
 static void set_limits(const char *eager, const char *unexpected)
