@@ -446,8 +446,8 @@ KOLO_API int kolo_monitored_barrier(kolo_group *group, int timeout_ms, int wait_
  * still be in the call that this rank has finished, and a process that ends without is a lost rank
  * to them, whose death fails that call with KOLO_E_PEER_LOST: within some seconds, whomever they
  * wait for there, where rank 0 serves the store, or where one of them runs on the machine of the
- * lost one; else when they have to do with it. Of one that has freed its group they know that it
- * was done.
+ * lost one and sees its process, as in the same container; else when they have to do with it. Of
+ * one that has freed its group they know that it was done.
  *
  * Waits for this rank's own unfinished works, which fail, and until what finished calls have sent
  * has reached the other ranks' machines, at most the group's time-out: who sends to a rank that

@@ -46,17 +46,18 @@ static int take_all(kolo_group *group)
 {
     int failed = 0;
 
-    for (int what = 0; what < KO_NCOLLECTIVES && !failed; what++)
-        for (unsigned how = 0; how < 5 && !failed; how++)
-            failed = exam_take(
-                group, &(struct exam){.what = (enum ko_collective)what,
-                                      .dtype = KOLO_FLOAT32,
-                                      .count = COUNT,
-                                      .is_in_place = how & 1,
-                                      .is_async = how & 2,
-                                      .is_uneven =
-                                          how == 4 && exam_can_be_uneven((enum ko_collective)what),
-                                      .shift = how % 4});
+    for (int i = 0; i < KO_NCOLLECTIVES && !failed; i++) {
+        const enum ko_collective what = (enum ko_collective)i;
+
+        for (unsigned how = 0; how < (exam_can_be_uneven(what) ? 5 : 4) && !failed; how++)
+            failed = exam_take(group, &(struct exam){.what = what,
+                                                     .dtype = KOLO_FLOAT32,
+                                                     .count = COUNT,
+                                                     .is_in_place = how & 1,
+                                                     .is_async = how & 2,
+                                                     .is_uneven = how == 4,
+                                                     .shift = how % 4});
+    }
     return failed;
 }
 
