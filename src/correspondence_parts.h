@@ -44,10 +44,10 @@ struct ko_note {
 enum { KO_UNHEARD_PART = 32, KO_BEYOND_PART = 2 };
 
 /* Bytes of a message that may be given to a link before the peer's word has come, and that the peer
- * may have to keep: what half of the slots carry. */
+ * may have to keep: what all slots hold, or half of those of messages. */
 static inline size_t ko_unasked_bytes(const struct ko_link *link)
 {
-    return link->slots * link->longest / 2;
+    return link->slots * link->longest / (link->posts ? 2 : 1);
 }
 
 /* ---- lists --------------------------------------------------------------------------------- */

@@ -271,11 +271,11 @@ void ko_fetch_free(struct ko_fetch *fetch)
 
 /* ---- by host memory -------------------------------------------------------------------------- */
 
-/* A quarter of a piece, but whole messages of half the length; where many go at once the wire has
- * enough to do with one of each. */
+/* A quarter of a piece, but whole slices, the longest that may come; where many messages go at once
+ * the wire has enough to do with one slice of each. */
 int ko_relay_bytes(const kolo_group *group, size_t n, size_t *slot_bytes)
 {
-    const size_t slice = ko_message_bytes(group->endpoint->own.slice_bytes) / 2;
+    const size_t slice = ko_message_bytes(group->endpoint->own.slice_bytes);
     int64_t piece_bytes;
     int err = ko_config_number(KO_CONFIG_CUDA_PIECE_BYTES, &piece_bytes);
     const size_t nslices = err ? 0 : (size_t)piece_bytes / KO_RELAY_SLOTS / slice;
