@@ -11,7 +11,8 @@
  * see how far a message has come, and must not have left when it is told of one: a long message
  * asks for a receipt, and of those that do not only a refusal is told, with what goes there next.
  * There the peer's word may travel behind much that the peer sends: who asks for a receipt gives
- * only as much as the link has slots before it has heard ASIDE or, where a receive waits, RESUME.
+ * only as much as half of the link's slots carry before it has heard ASIDE or, where a receive
+ * waits, RESUME.
  *
  * One that is not long, but more than a slice, is laid aside where there is no room for parcels.
  * In memory that both reach its sender hears so of any, for which it looks once for so many bytes

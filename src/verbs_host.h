@@ -165,19 +165,14 @@ static __attribute__((noinline)) void reduce_streaming(const verbs *v, void *sum
     ko_reduce_into(v->reduction, &sum, 1, of, true);
 }
 
-/* Of two; is_first: the own part is. */
-static inline __attribute__((always_inline)) void complete(const verbs *v, void *out,
-                                                           const void *own, const void *theirs,
-                                                           size_t count, bool is_streaming,
-                                                           bool is_first)
+/* The parts of two, in the order of the ranks. */
+static inline __attribute__((always_inline)) void
+complete(const verbs *v, void *out, const void *const two[2], size_t count, bool is_streaming)
 {
-    const void *first = is_first ? own : theirs, *second = is_first ? theirs : own;
-
     if (is_streaming)
-        reduce_streaming(v, out,
-                         &(struct ko_parts){(const void *[]){first, second}, 2, count, v->n});
+        reduce_streaming(v, out, &(struct ko_parts){two, 2, count, v->n});
     else
-        v->reduction->last(out, first, second, count, v->n);
+        v->reduction->last(out, two[0], two[1], count, v->n);
 }
 
 /* Whether a slice is better added piece by piece: while its sender copies in what follows, or while
@@ -206,7 +201,9 @@ static __attribute__((noinline)) void complete_as_it_comes(verbs *v, struct ko_l
             ;
         goes_on = !v->status;
         if (goes_on)
-            complete(v, out + i, own + i, theirs, n / v->element, is_streaming, is_first);
+            complete(v, out + i,
+                     (const void *[]){is_first ? own + i : theirs, is_first ? theirs : own + i},
+                     n / v->element, is_streaming);
     }
     if (goes_on)
         release(link);
@@ -230,7 +227,9 @@ static inline __attribute__((always_inline)) void complete_with(verbs *v, int fr
         theirs = arrived_slowly(v, link, nbytes);
     if (!theirs)
         return;
-    complete(v, at(v, OUT, part), own, theirs, part.count, is_streaming, is_first);
+    complete(v, at(v, OUT, part),
+             (const void *[]){is_first ? own : theirs, is_first ? theirs : own}, part.count,
+             is_streaming);
     release(link);
 }
 

@@ -370,7 +370,7 @@ int ko_bundle_drive(struct ko_bundle *bundle)
 static bool has_gone(const struct ko_bundle *bundle)
 {
     for (int i = 0; i < bundle->n; i++)
-        if (bundle->streams[i]->is_in_ended || bundle->streams[i]->is_out_broken)
+        if (ko_stream_is_over(bundle->streams[i]))
             return true;
     return false;
 }

@@ -283,7 +283,7 @@ int ko_stream_flush(struct ko_stream *stream)
  * when it is closed, resets its connection and drops what the other end has not acknowledged. */
 bool ko_stream_has_delivered(const struct ko_stream *stream)
 {
-    return stream->is_out_broken || stream->is_in_ended ||
+    return ko_stream_is_over(stream) ||
            (!stream->first && ko_socket_has_delivered(stream->socket.fd));
 }
 

@@ -95,6 +95,12 @@ bool ko_stream_take(struct ko_stream *stream, struct ko_message *message, void *
 
 /* Over TCP: nothing of what was sent would be lost by ko_stream_end, or it is lost anyway. */
 bool ko_stream_has_delivered(const struct ko_stream *stream);
+
+/* Whether the other end has closed the connection, or it has broken, as far as is known. */
+static inline bool ko_stream_is_over(const struct ko_stream *stream)
+{
+    return stream->is_in_ended || stream->is_out_broken;
+}
 int ko_stream_next(struct ko_stream *stream, size_t most, const struct ko_frame **frame);
 int ko_stream_land(struct ko_stream *stream, void *to);
 
